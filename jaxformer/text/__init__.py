@@ -3,30 +3,27 @@
 from jaxformer.storage import default_cache_dir
 from jaxformer.text.batches.batches import Batches, Host
 from jaxformer.text.batches.buckets import BucketedBatches
-from jaxformer.text.batches.corruption import MaskedBatches, mask_tokens
+from jaxformer.text.batches.corruption import MaskedBatches
 from jaxformer.text.batches.mixture import Mixture
 from jaxformer.text.batches.packed_examples import PackedExamples
 from jaxformer.text.batches.rows import Rows
 from jaxformer.text.batches.windows import PackedDocuments, Windows
 from jaxformer.text.corpora.corpus import Corpus, scan_corpus
-from jaxformer.text.corpora.prepared_documents import PreparedDocuments, prepare_documents
+from jaxformer.text.corpora.prepared_documents import prepare_documents
 from jaxformer.text.corpora.prepared_rows import fitting_rows
 from jaxformer.text.corpora.streams import build_stream
-from jaxformer.text.phrasebook import Phrase, Phrasebook, load_phrasebook
-from jaxformer.text.sources.checked_tokens import check_token_files
+from jaxformer.text.phrasebook import Phrase, load_phrasebook
 from jaxformer.text.sources.counts import Counts
-from jaxformer.text.sources.documents import python_documents, read_documents, text_files
+from jaxformer.text.sources.documents import python_documents, text_files
 from jaxformer.text.sources.files import read_lines
-from jaxformer.text.sources.token_files import TokenFiles, map_token_files
-from jaxformer.text.store.ragged import IGNORE, ExampleArrays, TokenStream
-from jaxformer.text.synthetic import synthetic_pairs
+from jaxformer.text.sources.token_files import map_token_files
+from jaxformer.text.store.ragged import IGNORE, TokenStream
 from jaxformer.text.tables.conversations import Conversations, check_messages, encode_conversations
 from jaxformer.text.tables.documents import Documents
 from jaxformer.text.tables.labelled import Labelled, encode_labelled
 from jaxformer.text.tables.pairs import Pairs, encode_pairs
 from jaxformer.text.tables.table import Table
 from jaxformer.text.tokenizers.chat_templates import ChatTemplate, Message
-from jaxformer.text.tokenizers.pieces import split_words
 from jaxformer.text.tokenizers.surrounding_tokens import SurroundingTokens
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 from jaxformer.text.tokenizers.vocabularies import (
@@ -34,11 +31,9 @@ from jaxformer.text.tokenizers.vocabularies import (
     train_bpe,
     train_character,
     train_word,
-    with_mask,
     with_special_tokens,
 )
 from jaxformer.text.tokenizers.vocabulary import TokenRoles
-from jaxformer.text.translation_scores import TranslationScores, exact_matches, translation_scores
 
 __all__ = [
     "IGNORE",
@@ -49,7 +44,6 @@ __all__ = [
     "Corpus",
     "Counts",
     "Documents",
-    "ExampleArrays",
     "Host",
     "Labelled",
     "MaskedBatches",
@@ -59,42 +53,30 @@ __all__ = [
     "PackedExamples",
     "Pairs",
     "Phrase",
-    "Phrasebook",
-    "PreparedDocuments",
     "Rows",
     "SurroundingTokens",
     "Table",
-    "TokenFiles",
     "TokenRoles",
     "TokenStream",
     "Tokenizer",
-    "TranslationScores",
     "Windows",
     "build_stream",
     "byte_tokenizer",
     "check_messages",
-    "check_token_files",
     "default_cache_dir",
     "encode_conversations",
     "encode_labelled",
     "encode_pairs",
-    "exact_matches",
     "fitting_rows",
     "load_phrasebook",
     "map_token_files",
-    "mask_tokens",
     "prepare_documents",
     "python_documents",
-    "read_documents",
     "read_lines",
     "scan_corpus",
-    "split_words",
-    "synthetic_pairs",
     "text_files",
     "train_bpe",
     "train_character",
     "train_word",
-    "translation_scores",
-    "with_mask",
     "with_special_tokens",
 ]

@@ -10,7 +10,7 @@ from grammar import FOLDER, build_phrasebook, to_tsv
 
 from jaxformer.text import load_phrasebook
 
-BOOK = load_phrasebook()
+TRAINING, VALIDATION = load_phrasebook()
 
 
 def test_files_are_what_the_grammar_builds():
@@ -19,8 +19,8 @@ def test_files_are_what_the_grammar_builds():
 
 
 def test_a_name_is_left_to_validation_in_the_sentence_that_has_all_others():
-    trained = {phrase.english for phrase in BOOK.train}
-    assert ("my name is prathamesh", "ನನ್ನ ಹೆಸರು ಪ್ರಥಮೇಶ್", "names") in BOOK.validation
+    trained = {phrase.english for phrase in TRAINING}
+    assert ("my name is prathamesh", "ನನ್ನ ಹೆಸರು ಪ್ರಥಮೇಶ್", "names") in VALIDATION
     names = [str(name) for name in words.NAMES]
     assert len(names) > 50
     assert [n for n in names if f"my name is {n}" not in trained] == ["prathamesh"]

@@ -33,7 +33,7 @@ def test_bytes_of_text_are_those_that_are_predicted(
     model = dataclasses.replace(task.model, tokenizers=(tokenizer,))
     task = dataclasses.replace(task, model=model)
     corpus = text.Corpus.of(text.Documents.of(documents))
-    validation = text.prepare_documents(corpus, tokenizer, None).train
+    validation, _ = text.prepare_documents(corpus, tokenizer, None)
     found = task.evaluation_data({"": validation}, SingleRunner())
     assert found.validation_bytes == expected
 

@@ -18,6 +18,7 @@ from jaxformer.config import (
 from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.models import EncoderDecoder
 from jaxformer.runs.folder.files import start_folder
+from jaxformer.text.translation_scores import translation_scores
 from jaxformer.training import PmapRunner, SingleRunner
 from tests.runs import tiny
 
@@ -140,7 +141,7 @@ def test_evaluation_scores_are_those_of_the_translations(run, trained, evaluatio
     assert "version" in evaluation.details[0] or "|v:" in evaluation.details[0]
     # Those of a training are of greedy translations of the first pairs.
     greedy = [best[0].text for best in run.translate(validation.sources[:3], beam_size=1)]
-    scores = text.translation_scores(greedy, validation.targets[:3])
+    scores = translation_scores(greedy, validation.targets[:3])
     assert tiny.figures(trained, "chrf")[run.step] == pytest.approx(scores.chrf)
     assert tiny.figures(trained, "bleu")[run.step] == pytest.approx(scores.bleu)
 

@@ -151,8 +151,8 @@ def test_nothing_of_buckets_is_loaded_without_one():
     program = """
 import sys
 import jaxformer.cli, jaxformer.runs, jaxformer.training
-from jaxformer.text import read_documents
-read_documents([sys.argv[1]])
+from jaxformer.text import Documents
+Documents.read([sys.argv[1]])
 print({"gcsfs", "s3fs", "aiohttp"} & sys.modules.keys())
 """
     words = [sys.executable, "-c", program, __file__]

@@ -11,12 +11,13 @@ from jaxformer.runs.data.prepare import cache_dir
 from jaxformer.runs.data.text_sources import require_other_files, scan_files
 from jaxformer.runs.data.values import Split
 from jaxformer.text.corpora.prepared_rows import Encode, no_rows_error, prepare_rows
+from jaxformer.text.store.ragged import ExampleArrays
 
 
 class EncodedRows(NamedTuple):
     """Arrays of rows, with "tokens" and "labels"; the rows or a sample; and counts so far."""
 
-    examples: text.ExampleArrays
+    examples: ExampleArrays
     rows: text.Table  # in training data, with those that were dropped
     counts: text.Counts
     is_sampled: bool = False  # whether `rows` is only a sample
@@ -46,8 +47,8 @@ def encode_table(
     if counts is not None:  # the rows that were dropped before
         fitting.counts.add(dataclasses.replace(counts, read=counts.read - len(rows)))
     if not fitting.examples:
-        raise no_rows_error(fitting.counts, max_len, fitting.shortest)
-    examples = text.ExampleArrays.of(fitting.examples)
+        raise no_rows_error(fitting.counts, max_len)
+    examples = ExampleArrays.of(fitting.examples)
     return EncodedRows(examples, rows.take(fitting.indices), fitting.counts)
 
 
@@ -63,5 +64,5 @@ def split_files(table: type[text.Table], config: DataConfig) -> Split:
 
 def split_phrasebook(rows: Callable[[Sequence[text.Phrase]], text.Table]) -> Split:
     """Splits the phrasebook into training and validation tables, made by `rows`."""
-    book = text.load_phrasebook()
-    return Split(text.Corpus.of(rows(book.train)), rows(book.validation))
+    training, validation = text.load_phrasebook()
+    return Split(text.Corpus.of(rows(training)), rows(validation))

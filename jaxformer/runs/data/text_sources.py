@@ -10,8 +10,10 @@ from jaxformer.errors import ConfigError, DataError
 from jaxformer.runs.data.byte_progress import byte_progress
 from jaxformer.runs.data.prepare import cache_dir
 from jaxformer.storage import real_path
+from jaxformer.text.sources.checked_tokens import check_token_files
 from jaxformer.text.sources.documents import BUILT_IN, without_repeats
 from jaxformer.text.sources.files import file_states
+from jaxformer.text.sources.token_files import TokenFiles
 
 
 def scan_files(
@@ -89,8 +91,8 @@ class DocumentText:
 class TokenText:
     """Token files, which were encoded elsewhere."""
 
-    files: text.TokenFiles
-    held_out: text.TokenFiles
+    files: TokenFiles
+    held_out: TokenFiles
     report: tuple[str, ...] = ()
     train_texts: Sequence[str] = ()
     validation_texts: Sequence[str] = ()
@@ -122,14 +124,14 @@ def validation_texts(sources: Sources) -> list[str]:
 
 def encode_documents(
     corpus: text.Corpus, tokenizer: text.Tokenizer, config: DataConfig
-) -> text.PreparedDocuments:
+) -> tuple[text.TokenStream, text.TokenStream | None]:
     """Encodes documents, or finds their tokens in the cache."""
     with byte_progress("tokenizing", corpus.num_bytes) as update:
         return text.prepare_documents(corpus, tokenizer, cache_dir(config), on_progress=update)
 
 
 def check_tokens(
-    files: text.TokenFiles, tokenizer: text.Tokenizer, config: DataConfig
+    files: TokenFiles, tokenizer: text.Tokenizer, config: DataConfig
 ) -> text.TokenStream:
     """Checks the tokens of files against the tokenizer's vocabulary."""
     if config.packing == "documents" and tokenizer.end_of_text is None:
@@ -140,7 +142,7 @@ def check_tokens(
         )
     total = sum(part.tokens.nbytes for part in files.ranges)
     with byte_progress("checking tokens", total) as update:
-        return text.check_token_files(files, tokenizer, cache_dir(config), on_progress=update)
+        return check_token_files(files, tokenizer, cache_dir(config), on_progress=update)
 
 
 def read_sources(config: DataConfig) -> Sources:

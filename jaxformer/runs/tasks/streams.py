@@ -209,7 +209,7 @@ class StreamTask(Task):
             files = text.map_token_files(text.text_files(paths), dtype=data.dtype)
             return {"": check_tokens(files, self.tokenizer, data)}
         corpus = scan_files(text.Documents, data, paths, field=data.field)
-        return {"": encode_documents(corpus, self.tokenizer, data).train}
+        return {"": encode_documents(corpus, self.tokenizer, data)[0]}
 
 
 class WindowsWithLengths(text.Windows):

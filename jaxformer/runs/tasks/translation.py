@@ -15,6 +15,8 @@ from jaxformer.runs.data.view import DataView, plain_text, real_tokens
 from jaxformer.runs.tasks.tables import TableTask
 from jaxformer.runs.text_models.translator import Translator
 from jaxformer.text.store.ragged import Example
+from jaxformer.text.synthetic import synthetic_pairs
+from jaxformer.text.translation_scores import translation_scores
 from jaxformer.training import TrainingData
 from jaxformer.training.parallel import Runner
 
@@ -33,7 +35,7 @@ class TranslationTask(TableTask):
         if config.data.source in ("pairs", "phrasebook"):
             return super().read(config)
         options = dataclasses.asdict(config.data.synthetic)
-        parts = text.synthetic_pairs(config.data.source, **options, seed=config.seed)
+        parts = synthetic_pairs(config.data.source, **options, seed=config.seed)
         train, validation = (text.Pairs(*part) for part in parts)
         return Split(text.Corpus.of(train), validation)
 
@@ -101,7 +103,7 @@ class TranslationTask(TableTask):
         if not count:
             return None
         sources, references = pairs.sources[:count], pairs.targets[:count]
-        text.translation_scores(references, references)  # raises now if sacrebleu is missing
+        translation_scores(references, references)  # raises now if sacrebleu is missing
         return lambda params: dataclasses.replace(self.model, params=params).greedy_scores(
             sources, references
         )

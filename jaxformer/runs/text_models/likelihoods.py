@@ -50,7 +50,7 @@ def scored_tokens(
     text: str, prompt: str = "", prompt_ids: np.ndarray | None = None,
 ) -> np.ndarray:  # fmt: skip
     """Tokens of a text after its prompt; the last is only predicted, so max_len + 1 fit."""
-    ids = tokenizer.encode_continuations([text])[0] if prompt else tokenizer.encode(text)
+    (ids,) = tokenizer.encode_documents([text], is_start=not prompt)
     if prompt_ids is None and ids.size:
         ids = surrounding.around(ids)
     if prompt_ids is not None:

@@ -64,7 +64,7 @@ class MaskedModel(TextModel):
         if self.tokenizer.has_leading_spaces:
             parts = [part.removesuffix(" ") for part in parts[:-1]] + parts[-1:]
         ids, mask = [self.tokenizer.encode(parts[0])], np.array([self.tokenizer.mask], np.int32)
-        for continuation in self.tokenizer.encode_continuations(parts[1:]):
+        for continuation in self.tokenizer.encode_documents(parts[1:], is_start=False):
             ids += [mask, continuation]
         return self.surrounded(np.concatenate(ids), text)
 

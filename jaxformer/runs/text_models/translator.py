@@ -18,6 +18,7 @@ from jaxformer.runs.text_models.forward import apply_model, self_attention_map, 
 from jaxformer.runs.text_models.likelihoods import label_log_likelihoods
 from jaxformer.runs.text_models.options import with_options
 from jaxformer.runs.text_models.pair_model import PairModel
+from jaxformer.text.translation_scores import exact_matches, translation_scores
 from jaxformer.training import Evaluation
 
 _MOST = 5000  # validation pairs translated in an evaluation
@@ -99,9 +100,9 @@ class Translator(PairModel):
         sources, references = pairs.sources[:_MOST], pairs.targets[:_MOST]
         best = self._best(sources, self.config.translation)
         translations = [translation.text for translation in best]
-        figures, details = {"exact": text.exact_matches(translations, references)}, []
+        figures, details = {"exact": exact_matches(translations, references)}, []
         try:
-            scores = text.translation_scores(translations, references)
+            scores = translation_scores(translations, references)
         except ConfigError as error:
             details.append(f"no BLEU and chrF: {error}")
         else:
@@ -119,8 +120,8 @@ class Translator(PairModel):
         """BLEU, chrF and the share of exact translations, greedily."""
         greedy = BeamSearchConfig(beam_size=1)
         translations = [best.text for best in self._best(sources, greedy)]
-        scores = text.translation_scores(translations, references)
-        exact = text.exact_matches(translations, references)
+        scores = translation_scores(translations, references)
+        exact = exact_matches(translations, references)
         return {"bleu": scores.bleu, "chrf": scores.chrf, "exact": exact}
 
     def log_likelihood(

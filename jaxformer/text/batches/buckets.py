@@ -7,10 +7,7 @@ import numpy as np
 
 from jaxformer.errors import ConfigError
 from jaxformer.text.batches.batches import Host, require_seed
-from jaxformer.text.store.ragged import ExampleArrays
-
-_MAX_BUCKETS = 8
-"""A training step is compiled once per bucket, since each has a different shape."""
+from jaxformer.text.store.ragged import Example, ExampleArrays
 
 
 class BucketedBatches:
@@ -38,12 +35,12 @@ class BucketedBatches:
         seed: seed of the order, at least 0.
         multiple_of: divisor of the rows of every global batch: number of devices of all hosts,
             times the number of gradient accumulation steps.
-        num_buckets: largest number of batch shapes, at most 8.
+        num_buckets: largest number of batch shapes; a training step is compiled for each.
         host: this host among those that share the batch.
 
     Raises:
         ConfigError: batch_tokens is too small for multiple_of rows of the longest example,
-            multiple_of is not a positive multiple of host.count, or num_buckets is not in 1 to 8.
+            or multiple_of is not a positive multiple of host.count.
         DataError: there are no examples, an example has no tokens, no labels or different arrays
             than the first, the labels cannot hold `IGNORE`, or the seed is negative.
 
@@ -62,12 +59,12 @@ class BucketedBatches:
 
     def __init__(
         self,
-        examples: Sequence[dict[str, np.ndarray]],
+        examples: Sequence[Example] | ExampleArrays,
         *,
         batch_tokens: int,
         seed: int = 0,
         multiple_of: int = 1,
-        num_buckets: int = _MAX_BUCKETS,
+        num_buckets: int = 8,
         host: Host = Host(),
     ) -> None:
         require_seed(seed)
@@ -146,11 +143,6 @@ def _buckets(
             "multiple_of must be a positive multiple of host.count, got "
             f"multiple_of={multiple_of} and host.count={host.count}; try "
             f"{max(1, multiple_of // host.count) * host.count}"
-        )
-    if not 1 <= num_buckets <= _MAX_BUCKETS:
-        raise ConfigError(
-            f"num_buckets must be at least 1 and at most {_MAX_BUCKETS}, got {num_buckets}; a "
-            "training step is compiled for each bucket"
         )
     longest = int(lengths.max())
     if batch_tokens < longest * multiple_of:

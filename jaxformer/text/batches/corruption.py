@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from einops import rearrange
 
-from jaxformer.errors import ConfigError, DataError, ShapeError
+from jaxformer.errors import ConfigError, DataError
 from jaxformer.text.batches.batches import Host, require_seed
 from jaxformer.text.store.ragged import IGNORE
 
@@ -14,56 +14,12 @@ _DRAWS = 3
 """Random numbers per token: whether it is chosen, what happens to it, and its replacement."""
 
 
-def mask_tokens(
-    tokens: np.ndarray,
-    rng: np.random.Generator,
-    *,
-    mask_token: int,
-    vocab_size: int,
-    rate: float = 0.15,
-    special: Collection[int] = (),
-    where: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Corrupts tokens for a masked language model.
+class MaskedBatches:
+    """Batches corrupted for a masked language model: `batches[step]` to train on, and `once()`.
 
     Ordinary tokens are all except the mask and special tokens. Of the n ordinary tokens in each
     row, exactly max(1, round(rate * n)) are chosen, so at least one if there is any. Of those, 80 %
     become the mask, 10 % become a random ordinary token (maybe the same), and 10 % are kept.
-
-    Args:
-        tokens: integers [..., T].
-        rng: random number generator.
-        mask_token: id of the mask token.
-        vocab_size: number of tokens, including the mask and special tokens.
-        rate: share of the ordinary tokens to choose, more than 0 and at most 1.
-        special: tokens that are never chosen and never inserted, such as the end of text.
-        where: bool [..., T], False where no token may be chosen, such as in padding.
-
-    Returns:
-        The corrupted tokens, int32 [..., T]; and the labels, int32 [..., T]: the original token
-        where one was chosen, else `IGNORE`.
-
-    Raises:
-        ConfigError: the rate is out of range, or the mask or a special token is not in the
-            vocabulary.
-        DataError: a token is not in the vocabulary.
-        ShapeError: the tokens are not integers with an axis.
-
-    References:
-        Devlin, Chang, Lee, Toutanova, BERT: Pre-training of Deep Bidirectional Transformers for
-        Language Understanding, 2019.
-
-    Example:
-        >>> rng = np.random.default_rng(0)
-        >>> mask_tokens(np.array([5, 6, 7, 8]), rng, mask_token=9, vocab_size=10, rate=0.5)
-        (array([5, 8, 9, 8], dtype=int32), array([-1,  6,  7, -1], dtype=int32))
-    """
-    ordinary = _ordinary_tokens(mask_token, vocab_size, rate, special)
-    return _corrupt(tokens, rng, ordinary, mask_token, rate, where)
-
-
-class MaskedBatches:
-    """Batches corrupted by `mask_tokens`: `batches[step]` to train on, and `once()`.
 
     The random numbers depend only on the seed, the step and the row of the global batch. So each
     epoch masks different tokens, and several hosts make the same global batch as one host.
@@ -85,8 +41,13 @@ class MaskedBatches:
         host: this host among those that share a batch, as in `batches`.
 
     Raises:
-        ConfigError: as for `mask_tokens`.
-        DataError: the seed is negative.
+        ConfigError: the rate is out of range, or the mask or a special token is not in the
+            vocabulary.
+        DataError: the seed is negative, or a token of a batch is not in the vocabulary.
+
+    References:
+        Devlin, Chang, Lee, Toutanova, BERT: Pre-training of Deep Bidirectional Transformers for
+        Language Understanding, 2019.
 
     Example:
         >>> from jaxformer.text import Batches, Windows, build_stream, byte_tokenizer
@@ -147,60 +108,37 @@ class MaskedBatches:
         self, batch: dict[str, np.ndarray], seeds: np.random.SeedSequence, before: int
     ) -> dict[str, np.ndarray]:
         """The batch, corrupted by random numbers after those of `before` tokens."""
+        tokens, ordinary = batch["tokens"], self._ordinary
+        if tokens.size and not 0 <= tokens.min() <= tokens.max() < ordinary.size:
+            raise DataError(
+                f"every token must be at least 0 and less than vocab_size={ordinary.size}, got "
+                f"{tokens.min()} to {tokens.max()}; use the vocabulary that the text was encoded "
+                "with"
+            )
         rng = np.random.Generator(np.random.PCG64(seeds).advance(_DRAWS * before))
-        where = batch["labels"] != IGNORE
-        tokens, labels = _corrupt(
-            batch["tokens"], rng, self._ordinary, self._mask_token, self._rate, where
+        # One draw per number, _DRAWS numbers per token, row after row, so that rows can be
+        # skipped.
+        draws = rng.random((*tokens.shape, _DRAWS))
+        order, fate, other = rearrange(draws, "... draws -> draws ...")
+        choosable = ordinary[tokens] & (batch["labels"] != IGNORE)
+        n = choosable.sum(axis=-1, keepdims=True)
+        count = np.where(n > 0, np.maximum(1, np.rint(self._rate * n)), 0)
+        # Choose the first `count` of a random order of the eligible tokens.
+        first = np.argsort(np.where(choosable, order, np.inf), axis=-1)
+        chosen = np.zeros(tokens.shape, bool)
+        np.put_along_axis(chosen, first, np.arange(tokens.shape[-1]) < count, axis=-1)
+        # Replacements are computed only for the chosen tokens, which are few.
+        places = np.nonzero(chosen)
+        fates, choices = fate[places], np.flatnonzero(ordinary)
+        replacements = choices[(other[places] * choices.size).astype(np.int64)]
+        corrupted, labels = tokens.astype(np.int32), np.full(tokens.shape, IGNORE, np.int32)
+        labels[places] = tokens[places]
+        corrupted[places] = np.select(
+            [fates < 0.8, fates < 0.9],
+            [np.full_like(replacements, self._mask_token), replacements],
+            labels[places],
         )
-        return batch | {"tokens": tokens, "labels": labels}
-
-
-def _corrupt(
-    tokens: np.ndarray,
-    rng: np.random.Generator,
-    ordinary: np.ndarray,
-    mask_token: int,
-    rate: float,
-    where: np.ndarray | None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """`mask_tokens` with a precomputed table of ordinary tokens: bool [vocab_size]."""
-    _require_tokens(tokens, ordinary.size)
-    # One draw per number, _DRAWS numbers per token, row after row, so that rows can be
-    # skipped.
-    order, fate, other = rearrange(rng.random((*tokens.shape, _DRAWS)), "... draws -> draws ...")
-    choosable = ordinary[tokens] if where is None else ordinary[tokens] & where
-    n = choosable.sum(axis=-1, keepdims=True)
-    count = np.where(n > 0, np.maximum(1, np.rint(rate * n)), 0)
-    # Choose the first `count` of a random order of the eligible tokens.
-    first = np.argsort(np.where(choosable, order, np.inf), axis=-1)
-    chosen = np.zeros(tokens.shape, bool)
-    np.put_along_axis(chosen, first, np.arange(tokens.shape[-1]) < count, axis=-1)
-    # Replacements are computed only for the chosen tokens, which are few.
-    places = np.nonzero(chosen)
-    fates, choices = fate[places], np.flatnonzero(ordinary)
-    replacements = choices[(other[places] * choices.size).astype(np.int64)]
-    corrupted, labels = tokens.astype(np.int32), np.full(tokens.shape, IGNORE, np.int32)
-    labels[places] = tokens[places]
-    corrupted[places] = np.select(
-        [fates < 0.8, fates < 0.9],
-        [np.full_like(replacements, mask_token), replacements],
-        labels[places],
-    )
-    return corrupted, labels
-
-
-def _require_tokens(tokens: np.ndarray, vocab_size: int) -> None:
-    """Raises ShapeError or DataError if tokens cannot be corrupted."""
-    if tokens.ndim < 1 or tokens.dtype.kind not in "iu":
-        raise ShapeError(
-            f"tokens must be integers of shape [..., T], got {tokens.dtype} of shape "
-            f"{tokens.shape}; pass the tokens of a tokenizer or a batch"
-        )
-    if tokens.size and not 0 <= tokens.min() <= tokens.max() < vocab_size:
-        raise DataError(
-            f"every token must be at least 0 and less than vocab_size={vocab_size}, got "
-            f"{tokens.min()} to {tokens.max()}; use the vocabulary that the text was encoded with"
-        )
+        return batch | {"tokens": corrupted, "labels": labels}
 
 
 def _ordinary_tokens(

@@ -45,8 +45,7 @@ class Mixture:
     """
 
     def __init__(self, sources: Mapping[str, Rows], weights: Mapping[str, float]) -> None:
-        _require_sources(sources)
-        _require_weights(sources, weights)
+        _require_mixable(sources, weights)
         self.sources = dict(sources)
         # Exact decimals, as a user writes them: in binary, 0.1 + 0.2 is not 0.3.
         exact = [fractions.Fraction(repr(float(weights[name]))) for name in self.sources]
@@ -58,11 +57,7 @@ class Mixture:
         }
 
     def counts(self, rows: int) -> dict[str, int]:
-        """Number of rows of each source in the first rows of a run, by name.
-
-        Args:
-            rows: number of rows, over all steps and hosts.
-        """
+        """Number of rows of each source in the first `rows` of a run, by name."""
         return dict(zip(self.sources, self._counts(rows), strict=True))
 
     def epochs(self, rows: int) -> dict[str, float]:
@@ -134,28 +129,16 @@ def _source_seed(seed: int, name: str) -> int:
     )
 
 
-def _require_sources(sources: Mapping[str, Rows]) -> None:
-    """Raises DataError if sources cannot be mixed."""
-    if not sources:
-        raise DataError("a mixture must have at least one source, got none; name one")
-    for name, source in sources.items():
-        if len(source) == 0:
-            raise DataError(
-                f"every source of a mixture must have at least one item, got none in {name!r}; "
-                "add text, or leave it out"
-            )
-
-
-def _require_weights(names: Mapping[str, Rows], weights: Mapping[str, float]) -> None:
-    """Raises DataError if the weights do not match the sources or are out of range."""
-    if set(weights) != set(names):
+def _require_mixable(sources: Mapping[str, Rows], weights: Mapping[str, float]) -> None:
+    """Raises DataError if sources cannot be mixed, or the weights are not theirs."""
+    if not sources or set(weights) != set(sources):
         raise DataError(
-            "a mixture must have a weight for each source, by its name, got weights for "
-            f"{sorted(weights)} and the sources {sorted(names)}; use the same names"
+            "a mixture must have sources, and a weight for each by its name, got weights for "
+            f"{sorted(weights)} and the sources {sorted(sources)}; use the same names"
         )
-    for name, weight in weights.items():
-        if not 0 < weight < math.inf:
+    for name, source in sources.items():
+        if len(source) == 0 or not 0 < weights[name] < math.inf:
             raise DataError(
-                f"the weight of a source must be more than 0 and finite, got {weight} for "
-                f"{name!r}; to exclude a source, leave it out"
+                "a source of a mixture must have a row, and a weight that is more than 0 and "
+                f"finite, got {len(source)} rows and {weights[name]} for {name!r}; leave it out"
             )

@@ -39,7 +39,7 @@ class PackedExamples:
         array([1, 1, 0, 0], dtype=int32)
     """
 
-    def __init__(self, examples: Sequence[Example], length: int) -> None:
+    def __init__(self, examples: Sequence[Example] | ExampleArrays, length: int) -> None:
         self._examples = ExampleArrays.of(examples)
         lengths = self._examples.lengths
         longest = int(np.argmax(lengths))

@@ -25,11 +25,9 @@ class Rows(Protocol):
 
 def gather_rows(rows: Rows, indices: Sequence[int]) -> dict[str, np.ndarray]:
     """Stacks rows, with their `gather` if they have one: arrays `[rows, ...]` by name."""
-    for kind in type(rows).__mro__:
-        if "gather" in vars(kind):
-            return rows.gather(indices)  # type: ignore[attr-defined]
-        if "__getitem__" in vars(kind):  # of a subclass, whose inherited `gather` is of other rows
-            break
+    if hasattr(rows, "gather"):
+        gathered: dict[str, np.ndarray] = rows.gather(indices)
+        return gathered
     items = [rows[index] for index in indices]
     return {name: np.stack([item[name] for item in items]) for name in items[0]}
 

@@ -18,16 +18,6 @@ from jaxformer.text.tables.table import Table, row_size
 _LAYOUT = 9  # version of what scans remember
 
 
-class Place(NamedTuple):
-    """A place between two rows of a corpus."""
-
-    group: int = 0  # index in `Corpus.files`
-    row: int = 0  # rows before it in that group
-
-
-_START = Place()
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Corpus:
     """Rows of files or in memory, a share of which is for validation.
@@ -95,40 +85,36 @@ class Corpus:
         """Index of the column whose text decides the side of a row."""
         return self.table.column_names().index(self.table.inputs[0])
 
-    def parts(self, size: int, start: Place = _START) -> "Iterator[CorpusPart]":
-        """Reads the rows of both sides, in parts of about `size` bytes, from a place on."""
+    def parts(self, size: int, start: int = 0) -> "Iterator[CorpusPart]":
+        """Reads rows of both sides from row `start` on, in parts of about `size` bytes.
+
+        Raises DataError in place of the last part if a file has changed since the scan.
+        """
         rows: list[Row] = []
-        num_bytes, end = 0, start
-        for row, place in self._rows(start):
+        num_bytes = 0
+        for row in itertools.islice(self._read(), start, None):
             if num_bytes >= size:
-                yield self._part(rows, num_bytes, start, end)
-                rows, num_bytes, start = [], 0, end
+                start += len(rows)
+                yield CorpusPart(self._clean(rows), num_bytes, start)
+                rows, num_bytes = [], 0
             rows.append(row)
             num_bytes += max(1, row_size(row))
-            end = place
-        yield self._part(rows, num_bytes, start, end)._replace(end=None)
+        require_unchanged([*itertools.chain(*self.files)])
+        yield CorpusPart(self._clean(rows), num_bytes, None)
 
-    def _part(self, rows: list[Row], num_bytes: int, start: Place, end: Place) -> "CorpusPart":
-        require_unchanged([*itertools.chain(*self.files[start.group : end.group + 1])])
-        cleaned = list(self.table.clean(rows, Counts(self.table.unit)))
-        return CorpusPart(cleaned, num_bytes, end)
+    def _clean(self, rows: list[Row]) -> list[Row]:
+        return list(self.table.clean(rows, Counts(self.table.unit)))
 
-    def _rows(self, start: Place) -> Iterator[tuple[Row, Place]]:
-        """The rows from a place on, as they were read, and the place after each."""
-        for group in range(start.group, len(self.files) or 1):
-            before = start.row if group == start.group else 0
-            following = itertools.islice(self._group(group), before, None)
-            for number, row in enumerate(following, before + 1):
-                yield row, Place(group, number)
-
-    def _group(self, group: int) -> Iterator[Row]:
-        """The rows of a group of files, or of the table in memory."""
+    def _read(self) -> Iterator[Row]:
+        """The rows of all files, or of the table in memory, as they were read."""
         if self.rows is not None:
             return self.rows.records()
-        require_unchanged(self.files[group])
-        paths = [state.path for state in self.files[group]]
         counts = Counts(self.table.unit, errors=self.counts.errors)  # the scan has counted them
-        return self.table.rows_of(paths, len(self.files) > 1, counts, **self.options)
+        groups = ([state.path for state in states] for states in self.files)
+        return itertools.chain.from_iterable(
+            self.table.rows_of(group, len(self.files) > 1, counts, **self.options)
+            for group in groups
+        )
 
 
 class CorpusPart(NamedTuple):
@@ -136,7 +122,7 @@ class CorpusPart(NamedTuple):
 
     rows: list[Row]
     num_bytes: int  # of all texts that were read for it, including dropped rows
-    end: Place | None  # where the next part begins; None in the last one
+    end: int | None  # number of the row that the next part begins with; None in the last one
 
 
 def scan_corpus(

@@ -5,11 +5,11 @@ import itertools
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 
-from jaxformer.text.corpora.corpus import Corpus, CorpusPart, Place
+from jaxformer.text.corpora.corpus import Corpus, CorpusPart
 from jaxformer.text.sources.records import Row
 from jaxformer.text.store.store import Arrays, Record, Store, cache_path, filled_store
 
-_LAYOUT = 7  # version of the folder's layout; part of its name
+_LAYOUT = 9  # version of the folder's layout; part of its name
 _PARTS = 256  # number of parts of much text
 _SMALLEST = 2**22  # bytes of text in a part; it takes seconds to encode
 
@@ -19,23 +19,21 @@ def prepared_store(
     encode: Callable[[list[tuple[Row, bool]]], tuple[Arrays, Record]],
     cache_dir: pathlib.Path | None,
     *key: object,
-    part_size: int | None,
     largest: int,
     on_progress: Callable[[int], None],
 ) -> Store:
     """A store in the cache, filled with what `encode` makes of the rows of a corpus.
 
     `encode` gets parts of rows, each with whether it is for validation; `key` is all else that it
-    depends on. Without a cache, the arrays stay in memory. A part has `part_size` bytes of text, by
-    default 4 MiB to `largest`: 256 parts, if possible.
+    depends on. Without a cache, the arrays stay in memory. A part has 4 MiB to `largest` bytes of
+    text: 256 parts, if possible.
     """
-    size = part_size or min(max(corpus.num_bytes // _PARTS, _SMALLEST), largest)
+    size = min(max(corpus.num_bytes // _PARTS, _SMALLEST), largest)
     rule = corpus.fingerprint, tuple(corpus.holdout), size
 
     def make(records: Sequence[Record]) -> Iterator[tuple[Arrays, Record]]:
         done = sum(record["num_bytes"] for record in records)
-        start = Place(*records[-1]["end"]) if records else Place()
-        for part in _ahead(corpus.parts(size, start)):
+        for part in _ahead(corpus.parts(size, records[-1]["end"] if records else 0)):
             on_progress(done)
             split = (corpus.holdout.parts(row, corpus.key) for row in part.rows)
             arrays, record = encode(list(itertools.chain.from_iterable(split)))

@@ -3,7 +3,6 @@
 import concurrent.futures
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,26 +22,13 @@ _AHEAD = 2  # groups encoded at a time: the library's threads work while arrays 
 _Sided = tuple[Row, bool]  # a part of a document, and whether it is for validation
 
 
-class PreparedDocuments(NamedTuple):
-    """A corpus as tokens, memory-mapped if they are in a folder; the end of text ends documents.
-
-    Args:
-        train: training tokens.
-        validation: validation tokens; None if there are none.
-    """
-
-    train: TokenStream
-    validation: TokenStream | None
-
-
 def prepare_documents(
     corpus: Corpus,
     tokenizer: Tokenizer,
     cache_dir: pathlib.Path | None,
     *,
-    part_size: int | None = None,
     on_progress: Callable[[int], None] = lambda size: None,
-) -> PreparedDocuments:
+) -> tuple[TokenStream, TokenStream | None]:
     """Encodes a corpus of documents into token files, or maps existing files.
 
     If a process ends early, in any way, it loses only the part in progress: the next call goes on
@@ -53,14 +39,14 @@ def prepare_documents(
         tokenizer: tokenizer that encodes them.
         cache_dir: cache folder. The corpus gets a folder in it, named by a hash of text and
             tokenizer. None to keep the tokens in memory.
-        part_size: bytes of text in a part. Default: 4 to 32 MiB, depending on the text's size.
         on_progress: called with the number of bytes of text done so far.
 
     Returns:
-        The tokens.
+        The training tokens, and those for validation, if there are any; memory-mapped if they are
+        in a folder. The end of text ends documents.
 
     Raises:
-        DataError: a text file has changed, or a token file is damaged.
+        DataError: a text file has changed.
         StorageError: a token file cannot be written.
 
     Example:
@@ -69,13 +55,13 @@ def prepare_documents(
         >>> folder = pathlib.Path(tempfile.mkdtemp())
         >>> _ = (folder / "a.txt").write_text("some text")
         >>> corpus = scan_corpus(Documents, [folder / "a.txt"], validation_fraction=0)
-        >>> prepared = prepare_documents(corpus, byte_tokenizer(), folder / "cache")
-        >>> prepared.train.tokens[:4].tolist(), prepared.train.num_bytes
+        >>> train, _ = prepare_documents(corpus, byte_tokenizer(), folder / "cache")
+        >>> train.tokens[:4].tolist(), train.num_bytes
         ([115, 111, 109, 101], 9)
     """
     store = prepared_store(
         corpus, lambda parts: _encoded(parts, tokenizer), cache_dir, tokenizer.identity,
-        part_size=part_size, largest=_LARGEST, on_progress=on_progress,
+        largest=_LARGEST, on_progress=on_progress,
     )  # fmt: skip
     streams = {
         side: TokenStream(
@@ -87,7 +73,7 @@ def prepare_documents(
         for side, array in store.arrays.items()
         if side == "train" or array.values.size
     }
-    return PreparedDocuments(streams["train"], streams.get("validation"))
+    return streams["train"], streams.get("validation")
 
 
 def _encoded(parts: Sequence[_Sided], tokenizer: Tokenizer) -> tuple[Arrays, Record]:
@@ -113,7 +99,7 @@ def _tokens(parts: Sequence[_Sided], tokenizer: Tokenizer) -> Iterator[tuple[_Si
         starts = [row.columns[0] for row, _ in group if row.is_start]
         continued = [row.columns[0] for row, _ in group if not row.is_start]
         firsts = iter(tokenizer.encode_documents(starts))
-        rests = iter(tokenizer.encode_continuations(continued))
+        rests = iter(tokenizer.encode_documents(continued, is_start=False))
         return [(part, next(firsts if part[0].is_start else rests)) for part in group]
 
     groups = groups_of_size(parts, lambda part: len(part[0].columns[0]), _GROUP)

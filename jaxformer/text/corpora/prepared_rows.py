@@ -26,7 +26,6 @@ class FittingRows(NamedTuple):
     examples: list[Example]
     indices: list[int]
     counts: Counts
-    shortest: int | None  # length of the shortest example that was too long
 
 
 def fitting_rows(rows: Table, examples: Sequence[Example | None], max_len: int) -> FittingRows:
@@ -40,8 +39,8 @@ def fitting_rows(rows: Table, examples: Sequence[Example | None], max_len: int) 
         max_len: largest length that is kept.
 
     Returns:
-        The `examples` that fit, perhaps none, the `indices` of their rows, the `counts` of all
-        rows, and the length of the `shortest` example that was too long.
+        The `examples` that fit, perhaps none, the `indices` of their rows, and the `counts` of all
+        rows.
 
     Raises:
         DataError: there are not as many examples as rows.
@@ -51,30 +50,28 @@ def fitting_rows(rows: Table, examples: Sequence[Example | None], max_len: int) 
         >>> from jaxformer.text import Labelled
         >>> examples = [{"labels": np.arange(9)}, None, {"labels": np.arange(2)}]
         >>> fitting = fitting_rows(Labelled(tuple("abc"), tuple("xyz")), examples, 4)
-        >>> fitting.indices, fitting.shortest
-        ([2], 9)
+        >>> fitting.indices
+        [2]
         >>> print(fitting.counts)
         3 texts read, 1 kept; 1 empty (line 2), 1 too long (line 1)
     """
     require_same_length(rows=rows.lines, examples=examples)
-    counts, fitting, sizes = Counts(rows.unit, len(rows)), dict[int, Example](), []
+    counts, fitting = Counts(rows.unit, len(rows)), dict[int, Example]()
     for index, (line, example) in enumerate(zip(rows.lines, examples, strict=True)):
         if example is None:
             counts.drop("empty", line)
-        elif (size := example_length(example)) > max_len:
+        elif example_length(example) > max_len:
             counts.drop("too long", line)
-            sizes.append(size)
         else:
             fitting[index] = example
-    return FittingRows(list(fitting.values()), list(fitting), counts, min(sizes, default=None))
+    return FittingRows(list(fitting.values()), list(fitting), counts)
 
 
-def no_rows_error(counts: Counts, max_len: int, shortest: int | None) -> DataError:
-    """The error that no row fits; `shortest` is as in `FittingRows`."""
-    remedy = f"raise max_len to at least {shortest}" if shortest else "use another tokenizer"
+def no_rows_error(counts: Counts, max_len: int) -> DataError:
+    """The error that no row fits."""
     return DataError(
         f"at least one of the {counts.unit} must have 1 to max_len={max_len} tokens, got none: "
-        f"{counts}; {remedy}"
+        f"{counts}; raise max_len, or use another tokenizer"
     )
 
 
@@ -84,7 +81,6 @@ def prepare_rows(
     max_len: int,
     cache_dir: pathlib.Path | None,
     *key: object,
-    part_size: int | None = None,
     on_progress: Callable[[int], None] = lambda size: None,
 ) -> tuple[ExampleArrays, Counts]:
     """Encodes the training rows of a corpus into files of the cache, or maps existing files.
@@ -97,20 +93,19 @@ def prepare_rows(
     def encoded(parts: list[tuple[Row, bool]]) -> tuple[Arrays, Record]:
         table = corpus.table.of_rows(row for row, is_validation in parts if not is_validation)
         if table is None:
-            return {}, {"counts": dataclasses.asdict(Counts(corpus.table.unit)), "shortest": None}
+            return {}, {"counts": dataclasses.asdict(Counts(corpus.table.unit))}
         fitting = fitting_rows(table, encode(table), max_len)
         arrays = ExampleArrays.of(fitting.examples).arrays if fitting.examples else {}
         dropped = dataclasses.replace(fitting.counts, read=0)  # the corpus has counted them
-        return arrays, {"counts": dataclasses.asdict(dropped), "shortest": fitting.shortest}
+        return arrays, {"counts": dataclasses.asdict(dropped)}
 
     store = prepared_store(
         corpus, encoded, cache_dir, max_len, *key,
-        part_size=part_size, largest=_LARGEST, on_progress=on_progress,
+        largest=_LARGEST, on_progress=on_progress,
     )  # fmt: skip
     counts = Counts(corpus.table.unit)
     for part in (corpus.counts, *(Counts(**record["counts"]) for record in store.records)):
         counts.add(part)
     if not store.arrays:
-        sizes = [record["shortest"] for record in store.records if record["shortest"]]
-        raise no_rows_error(counts, max_len, min(sizes, default=None))
+        raise no_rows_error(counts, max_len)
     return ExampleArrays(store.arrays), counts

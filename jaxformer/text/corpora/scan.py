@@ -16,7 +16,6 @@ _SAMPLE = 2**25  # bytes of training text that are kept, to train a tokenizer on
 _VALIDATION = 2**26  # bytes of validation rows that are kept, at most
 _LINES = 2**18  # bytes of validation text that are kept beyond the sample, for prompts
 _FEW = 64  # rows that are kept as candidates for validation, whatever their numbers
-_DISTINCT = 10_000  # distinct texts of a column that are listed, such as labels
 _REPORTED = 2**20  # bytes between two reports of progress
 
 
@@ -60,11 +59,6 @@ class Scan:
             self._draw(row, texts[self._key], size)
             for place, distinct in self._distinct.items():
                 distinct.add(row.columns[place])
-                if len(distinct) > _DISTINCT:
-                    raise DataError(
-                        f"{self._table.column_names()[place]} must have at most {_DISTINCT:,} "
-                        "distinct values, got more; check the order of the columns"
-                    )
             if done - reported >= _REPORTED:
                 reported = done
                 on_progress(done)

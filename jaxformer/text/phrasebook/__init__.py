@@ -6,11 +6,10 @@ take the plural of respect. Each English sentence has exactly one Kannada senten
 The files were generated from a small grammar, which is not part of the package.
 """
 
-import dataclasses
 import importlib.resources
 from typing import NamedTuple
 
-__all__ = ["Phrase", "Phrasebook", "load_phrasebook"]
+__all__ = ["Phrase", "load_phrasebook"]
 
 
 class Phrase(NamedTuple):
@@ -32,38 +31,21 @@ class Phrase(NamedTuple):
     topic: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Phrasebook:
-    """The phrases for training and validation.
-
-    Args:
-        train: phrases for training.
-        validation: new combinations of words that occur several times in training.
-
-    Example:
-        >>> hello = Phrase("hello", "ನಮಸ್ಕಾರ", "greetings")
-        >>> Phrasebook(train=(hello,), validation=()).train[0].kannada
-        'ನಮಸ್ಕಾರ'
-    """
-
-    train: tuple[Phrase, ...]
-    validation: tuple[Phrase, ...]
-
-
-def load_phrasebook() -> Phrasebook:
+def load_phrasebook() -> tuple[tuple[Phrase, ...], tuple[Phrase, ...]]:
     """Loads the phrasebook that ships with the package; downloads nothing.
 
     Returns:
-        Its phrases in the order of the files: sentences of one pattern are adjacent.
+        The phrases for training, and those for validation: new combinations of words that occur
+        several times in training. Sentences of one pattern are adjacent.
 
     Example:
-        >>> book = load_phrasebook()
-        >>> len(book.train) > 20_000
+        >>> training, validation = load_phrasebook()
+        >>> len(training) > 20_000
         True
-        >>> {phrase.english: phrase.kannada for phrase in book.validation}["my name is prathamesh"]
+        >>> {phrase.english: phrase.kannada for phrase in validation}["my name is prathamesh"]
         'ನನ್ನ ಹೆಸರು ಪ್ರಥಮೇಶ್'
     """
-    return Phrasebook(train=_read("train.tsv"), validation=_read("validation.tsv"))
+    return _read("train.tsv"), _read("validation.tsv")
 
 
 def _read(name: str) -> tuple[Phrase, ...]:

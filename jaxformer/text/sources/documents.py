@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 
 from jaxformer.errors import DataError
 from jaxformer.storage import as_path, bucket_files, in_bucket, real_path
-from jaxformer.text.sources.counts import Counts
-from jaxformer.text.sources.document_files import read_pieces
 from jaxformer.text.sources.files import readable
 
 # Shorter paragraphs and lines, such as headings, often repeat without leaking validation text.
@@ -35,39 +33,6 @@ def python_documents() -> list[str]:
 
 BUILT_IN = {"python": python_documents}
 """Documents that need no files, by `data.source`."""
-
-
-def read_documents(paths: Sequence[str], *, field: str = "text") -> list[str]:
-    r"""Reads documents: whole text files, and the lines of JSON Lines files.
-
-    A byte order mark is dropped, and line endings `\r\n` and `\r` become `\n`. Nothing else is
-    changed.
-
-    Args:
-        paths: files or glob patterns, as in `text_files`.
-        field: key of the text in a JSON line, or its column in a Parquet file.
-
-    Returns:
-        The texts, at least one.
-
-    Raises:
-        DataError: there is no path; a pattern matches no file; a file is missing, empty, a folder,
-            not UTF-8, damaged, or not of its kind.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = pathlib.Path(folder, "a.txt").write_text("Hello.\n")
-        ...     read_documents([f"{folder}/**/*.txt"])
-        ['Hello.\n']
-    """
-    documents: list[list[str]] = []
-    for file in text_files(paths):
-        for row in read_pieces(file, Counts("documents"), field=field):
-            if row.is_start:
-                documents.append([])
-            documents[-1] += row.columns
-    return list(map("".join, documents))
 
 
 def text_files(paths: Sequence[str]) -> list[pathlib.Path]:

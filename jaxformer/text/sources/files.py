@@ -15,7 +15,6 @@ from jaxformer.errors import ConfigError, DataError, reason_of
 from jaxformer.storage import as_path, open_regular, real_path, stamp
 
 BYTE_ORDER_MARK = "\ufeff"
-_MAX_LINE = 2**26  # bytes
 _REQUESTS = 16  # states of files that are requested at a time; a file in a bucket takes a while
 
 
@@ -48,41 +47,21 @@ def require_unchanged(states: Sequence[FileState]) -> None:
             )
 
 
-class Line(NamedTuple):
-    """A line of a file, with its end."""
-
-    number: int  # from 1
-    data: bytes
-
-
-def byte_lines(file: pathlib.Path) -> Iterator[Line]:
-    """Yields the lines of a file, each of at most 64 MiB; only a newline ends a line."""
-    with opened(file) as stream:
-        number = 0
-        while data := stream.readline(_MAX_LINE + 1):
-            number += 1
-            if len(data) > _MAX_LINE:
-                raise DataError(
-                    f"{file}:{number}: a line must have at most {_MAX_LINE:,} bytes, got more; put "
-                    "line breaks into the file"
-                )
-            yield Line(number, data)
-
-
 def read_lines(file: pathlib.Path) -> Iterator[str]:
     r"""Yields the lines of a UTF-8 file, reading one at a time.
 
     The file is decompressed if its name ends in `.gz`, `.bz2`, `.xz` or `.zst`. A byte order mark
     is dropped. Only `\n` and `\r\n` end a line, so two files that were written line by line stay
-    aligned even if a sentence contains U+2028. A line of more than 64 MiB is an error.
+    aligned even if a sentence contains U+2028.
     """
-    for number, data in byte_lines(as_path(file)):
-        try:
-            line = decoded(data)
-        except UnicodeDecodeError as error:
-            raise DataError(f"{file}:{number}: {not_utf8(error)}") from None
-        line = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
-        yield line.removesuffix("\n").removesuffix("\r")
+    with opened(as_path(file)) as stream:
+        for number, data in enumerate(stream, 1):
+            try:
+                line = decoded(data)
+            except UnicodeDecodeError as error:
+                raise DataError(f"{file}:{number}: {not_utf8(error)}") from None
+            line = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
+            yield line.removesuffix("\n").removesuffix("\r")
 
 
 @contextlib.contextmanager

@@ -10,8 +10,8 @@ from jaxformer.storage import open_regular
 from jaxformer.text.sources.counts import Counts
 from jaxformer.text.sources.files import (
     BYTE_ORDER_MARK,
-    byte_lines,
     missing_pyarrow,
+    opened,
     readable,
     unpacked_name,
 )
@@ -64,16 +64,17 @@ def read_field(
 
 def _json_lines(file: pathlib.Path) -> Iterator[tuple[int, Any]]:
     """The values of lines; in place of one that is not JSON, the reason."""
-    for number, data in byte_lines(file):
-        if not data.strip():
-            continue
-        try:
-            value = json.loads(data.decode().removeprefix(BYTE_ORDER_MARK))
-        except (ValueError, RecursionError) as error:
-            yield number, first_line(error)
-        else:
-            is_object = isinstance(value, dict)
-            yield number, value if is_object else f"{value!r:.40}, no object"
+    with opened(file) as stream:
+        for number, data in enumerate(stream, 1):
+            if not data.strip():
+                continue
+            try:
+                value = json.loads(data.decode().removeprefix(BYTE_ORDER_MARK))
+            except (ValueError, RecursionError) as error:
+                yield number, first_line(error)
+            else:
+                is_object = isinstance(value, dict)
+                yield number, value if is_object else f"{value!r:.40}, no object"
 
 
 def _columns(file: pathlib.Path, field: str, setting: str) -> Iterator[tuple[int, Any]]:

@@ -35,11 +35,7 @@ class TokenRange(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TokenFiles:
-    """Tokens of files, concatenated and read lazily.
-
-    Args:
-        ranges: the range of each file.
-    """
+    """Tokens of files, concatenated and read lazily."""
 
     ranges: tuple[TokenRange, ...]
 
@@ -50,24 +46,7 @@ class TokenFiles:
         return arrays[0] if len(arrays) == 1 else JoinedArray(arrays)
 
     def split(self, validation_fraction: float) -> "tuple[TokenFiles, TokenFiles]":
-        """Splits off the last tokens for validation.
-
-        Args:
-            validation_fraction: share of the tokens, more than 0 and less than 1.
-
-        Returns:
-            The training tokens and the validation tokens, at least 2 each.
-
-        Raises:
-            DataError: one side would have fewer than 2.
-
-        Example:
-            >>> import tempfile
-            >>> path = pathlib.Path(tempfile.mkdtemp(), "tokens.npy")
-            >>> np.save(path, np.arange(10))
-            >>> [part.tokens.tolist() for part in map_token_files([path]).split(0.2)]
-            [[0, 1, 2, 3, 4, 5, 6, 7], [8, 9]]
-        """
+        """Splits off a share of the tokens, the last ones, for validation."""
         total = sum(part.tokens.size for part in self.ranges)
         train = total - round(validation_fraction * total)
         if train < 2 or total - train < 2:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Self, overload
+from typing import Self
 
 import numpy as np
 
@@ -113,38 +113,15 @@ def gather_spans(
         rows[row, : end - start] = values[start:end]
 
 
-class ExampleArrays(Sequence[Example]):
-    """Examples, stored as one array per name. A pair of 25 tokens takes 300 bytes, not 1,600.
-
-    A sequence of dicts, for example for `BucketedBatches`. The arrays of an example are views.
-
-    Attributes:
-        arrays: the arrays by name.
-
-    Args:
-        arrays: arrays of all examples by name, at least one; they may be memory-mapped.
-
-    Example:
-        >>> examples = [{"labels": np.array([7, 8])}, {"labels": np.array([9])}]
-        >>> arrays = ExampleArrays.of(examples)
-        >>> len(arrays), arrays[1], arrays.lengths
-        (2, {'labels': array([9])}, array([2, 1]))
-    """
+class ExampleArrays:
+    """Examples, stored as one array per name: a pair of 25 tokens takes 300 bytes, not 1,600."""
 
     def __init__(self, arrays: Mapping[str, RaggedArray]) -> None:
         self.arrays = dict(arrays)
 
     @classmethod
-    def of(cls, examples: Sequence[Example]) -> "ExampleArrays":
-        """Copies examples, unless they are arrays already, and checks that they can be batched.
-
-        Args:
-            examples: dicts of the same arrays and dtypes, each array with one axis or none.
-
-        Raises:
-            DataError: there are no examples, an example has no tokens, no labels or other arrays
-                than the first, or the labels cannot hold `IGNORE`.
-        """
+    def of(cls, examples: "Sequence[Example] | ExampleArrays") -> "ExampleArrays":
+        """Copies examples, unless they are arrays already, and checks that they can be batched."""
         if len(examples) == 0:
             raise DataError("batches must have at least one example, got none; add text")
         layout = _layout(examples[0])
@@ -155,7 +132,16 @@ class ExampleArrays(Sequence[Example]):
                 f"array with more, got {layout}; make labels int32, with {IGNORE} where there is "
                 "none"
             )
-        arrays = examples if isinstance(examples, ExampleArrays) else cls._copied(examples, layout)
+        if isinstance(examples, ExampleArrays):
+            arrays = examples
+        else:
+            for i, example in enumerate(examples):
+                if _layout(example) != layout:
+                    raise DataError(
+                        f"every example must have the arrays of the first, {layout}, got "
+                        f"{_layout(example)} in example {i}; use the same names, axes and dtypes"
+                    )
+            arrays = cls({name: RaggedArray.of([row[name] for row in examples]) for name in layout})
         if not arrays.lengths.all():
             raise DataError(
                 "every example must have at least one token, got none in example "
@@ -163,28 +149,10 @@ class ExampleArrays(Sequence[Example]):
             )
         return arrays
 
-    @classmethod
-    def _copied(cls, examples: Sequence[Example], layout: dict[str, tuple[np.dtype, int]]) -> Self:
-        rows = [examples[i] for i in range(len(examples))]
-        for i, row in enumerate(rows):
-            if _layout(row) != layout:
-                raise DataError(
-                    f"every example must have the arrays of the first, {layout}, got "
-                    f"{_layout(row)} in example {i}; use the same names, axes and dtypes"
-                )
-        return cls({name: RaggedArray.of([row[name] for row in rows]) for name in layout})
-
     def __len__(self) -> int:
         return len(next(iter(self.arrays.values())))
 
-    @overload
-    def __getitem__(self, index: int) -> Example: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Example]: ...
-
-    def __getitem__(self, index: int | slice) -> Example | list[Example]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def __getitem__(self, index: int) -> Example:
         index = range(len(self))[index]
         return {name: array[index] for name, array in self.arrays.items()}
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxformer.errors import storage_error
 from jaxformer.storage import append, make_folder, write_whole
 from jaxformer.storage.files import sync
 from jaxformer.text.store.ragged import RaggedArray
@@ -59,13 +58,14 @@ def filled_store(
     part begins, or None in the last one. An array has items of one kind in all parts.
     """
     if folder is None:
-        parts = list(make([]))
-        names = dict.fromkeys(name for arrays, _ in parts for name in arrays)
-        joined = {
-            name: _concatenated([arrays[name] for arrays, _ in parts if name in arrays])
-            for name in names
-        }
-        return Store(joined, [record for _, record in parts])
+        parts: dict[str, list[np.ndarray]] = {}
+        records: list[Record] = []
+        for arrays, record in make([]):
+            flat, sizes = _flat(arrays, records)
+            for name, numbers in flat.items():
+                parts.setdefault(name, []).append(numbers)
+            records.append({**record, "sizes": sizes})
+        return Store(_ragged({name: np.concatenate(part) for name, part in parts.items()}), records)
     records = _records(folder)
     if not _is_complete(records):
         import filelock
@@ -76,21 +76,19 @@ def filled_store(
             if not _is_complete(records):
                 _cut(folder, records)
                 for arrays, record in make(records):
-                    records.append(_append(folder, records, arrays, record))
-    return Store(_mapped(folder, records), records)
+                    flat, sizes = _flat(arrays, records)
+                    for name, numbers in flat.items():
+                        append(folder / name, numbers.tobytes())
+                        sync(folder / name)
+                    records.append({**record, "sizes": sizes})
+                    append(folder / _MANIFEST, json.dumps(records[-1]).encode() + b"\n")
+    return Store(
+        _ragged({n: _map(folder / n, *size) for n, size in _sizes(records).items()}), records
+    )
 
 
 def _is_complete(records: Sequence[Record]) -> bool:
     return bool(records) and records[-1]["end"] is None
-
-
-def _concatenated(parts: Sequence[RaggedArray]) -> RaggedArray:
-    values = np.concatenate([part.values for part in parts])
-    if parts[0].offsets is None:
-        return RaggedArray(values)
-    begins = np.cumsum([0, *(part.values.size for part in parts)])
-    starts = [part.offsets + begin for part, begin in zip(parts, begins, strict=False)]
-    return RaggedArray(values, np.concatenate(starts))
 
 
 def _records(folder: pathlib.Path) -> list[Record]:
@@ -100,68 +98,47 @@ def _records(folder: pathlib.Path) -> list[Record]:
     return list(map(json.loads, lines))  # after the last break, a line is not whole
 
 
-def _files(folder: pathlib.Path, name: str, array: Record) -> Iterator[tuple[pathlib.Path, Any]]:
-    """The files of an array, each with the dtype and number of its elements."""
-    yield folder / f"{name}.values", (np.dtype(array["dtype"]), array["values"])
-    if array["items"] is not None:
-        yield folder / f"{name}.starts", (np.dtype(np.int64), array["items"])
+def _sizes(records: Sequence[Record]) -> dict[str, tuple[str, int]]:
+    """Dtype and number of elements of each file after these parts."""
+    return dict(records[-1]["sizes"]) if records else {}
 
 
-def _sizes(records: Sequence[Record]) -> dict[str, Record]:
-    """By name of an array, its dtype, and its numbers of values and items so far."""
-    return records[-1]["arrays"] if records else {}
+def _flat(
+    arrays: Arrays, records: Sequence[Record]
+) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, int]]]:
+    """What a part appends to each file, and the sizes of the files with it."""
+    sizes, flat = _sizes(records), {}
+    for name, array in arrays.items():
+        values = f"{name}.values"
+        if array.offsets is not None:
+            flat[f"{name}.starts"] = array.offsets + sizes.get(values, ("", 0))[1]
+        flat[values] = np.asarray(array.values)
+    for name, numbers in flat.items():
+        sizes[name] = numbers.dtype.str, sizes.get(name, ("", 0))[1] + numbers.size
+    return flat, sizes
+
+
+def _ragged(flat: Mapping[str, np.ndarray]) -> dict[str, RaggedArray]:
+    return {
+        name.removesuffix(".values"): RaggedArray(
+            values, flat.get(name.replace(".values", ".starts"))
+        )
+        for name, values in flat.items()
+        if name.endswith(".values")
+    }
 
 
 def _cut(folder: pathlib.Path, records: Sequence[Record]) -> None:
     """Cuts off what is not in the manifest."""
-    sizes = {
-        path: dtype.itemsize * count
-        for name, array in _sizes(records).items()
-        for path, (dtype, count) in _files(folder, name, array)
-    }
-    manifest = folder / _MANIFEST
+    sizes, manifest = _sizes(records), folder / _MANIFEST
+    for path in (*folder.glob("*.values"), *folder.glob("*.starts")):
+        dtype, count = sizes.get(path.name, ("u1", 0))
+        os.truncate(path, np.dtype(dtype).itemsize * count)
     if manifest.exists():
-        sizes[manifest] = manifest.read_bytes().rfind(b"\n") + 1
-    for path in (*folder.glob("*.values"), *folder.glob("*.starts"), *folder.glob(_MANIFEST)):
-        os.truncate(path, sizes.get(path, 0))
+        os.truncate(manifest, manifest.read_bytes().rfind(b"\n") + 1)
 
 
-def _append(
-    folder: pathlib.Path, records: Sequence[Record], arrays: Arrays, record: Record
-) -> Record:
-    """Appends a part to the files of its arrays, and then its line to the manifest."""
-    sizes = dict(_sizes(records))
-    for name, array in arrays.items():
-        values, items = np.asarray(array.values), None
-        before = sizes.get(name, {"values": 0, "items": 0})
-        _append_numbers(folder / f"{name}.values", values)
-        if array.offsets is not None:
-            _append_numbers(folder / f"{name}.starts", array.offsets + before["values"])
-            items = before["items"] + array.offsets.size
-        sizes[name] = {
-            "dtype": values.dtype.str, "values": before["values"] + values.size, "items": items,
-        }  # fmt: skip
-    record = {**record, "arrays": sizes}
-    append(folder / _MANIFEST, json.dumps(record).encode() + b"\n")
-    return record
-
-
-def _append_numbers(path: pathlib.Path, numbers: np.ndarray) -> None:
-    append(path, np.ascontiguousarray(numbers).tobytes())
-    try:
-        sync(path)
-    except OSError as error:
-        raise storage_error(path, error) from error
-
-
-def _mapped(folder: pathlib.Path, records: Sequence[Record]) -> dict[str, RaggedArray]:
-    return {
-        name: RaggedArray(*(_map(path, *kind) for path, kind in _files(folder, name, array)))
-        for name, array in _sizes(records).items()
-    }
-
-
-def _map(path: pathlib.Path, dtype: np.dtype, count: int) -> np.ndarray:
+def _map(path: pathlib.Path, dtype: str, count: int) -> np.ndarray:
     if not count:  # nothing to map
         return np.zeros(0, dtype)
     return np.memmap(path, dtype, mode="r", shape=(count,))

@@ -112,14 +112,14 @@ class ChatTemplate:
             for message in messages
             for text in self._texts(message)
         ]
-        encoded = iter(self._tokenizer.encode_continuations(texts))
+        encoded = iter(self._tokenizer.encode_documents(texts, is_start=False))
         return [self._conversation(messages, encoded) for messages in conversations]
 
     def encode_prompt(self, messages: Sequence[Message]) -> np.ndarray:
         """Encodes messages and the start of the answer to them: int32 [tokens]."""
         answer: Message = {"role": ASSISTANT, "content": ""}
         ((tokens, _),) = self.encode([[*messages, answer]])
-        (behind,) = self._tokenizer.encode_continuations([self._texts(answer)[2]])
+        (behind,) = self._tokenizer.encode_documents([self._texts(answer)[2]], is_start=False)
         return tokens[: tokens.size - 1 - behind.size]
 
     def _texts(self, message: Message) -> tuple[str, str, str]:

@@ -20,34 +20,24 @@ WORDS = pre_tokenizers.Split(
 # 5.1 s for bytes). Characters in a piece, and in all pieces of a call:
 _PIECE = 8192
 _CALL = 64 * _PIECE
-# Cut before a space or newline that follows a letter or sign. No tokenizer that jaxformer makes has
-# a token across this cut, or looks across it, so the pieces give the tokens of the whole.
-_CUT = re.compile(r"(?<=\S)(?=[ \n])")
-# Other tokenizers may have tokens such as ".\n", but hardly any that span two words.
-_WORD_CUT = re.compile(r"(?<=\w)(?= \w)")
-# A cut is used if the tokenizer encodes all these texts the same in two pieces.
-_PROBES = {
-    _CUT: ("one two", "one. two", "one  two", "one\ntwo", "one.\ntwo", "one)\n\n (two", "1 2"),
-    _WORD_CUT: ("one two", "A be", "1 2", "was 3"),
-}
+# Cut between two words: hardly any tokenizer has a token that spans them.
+_CUT = re.compile(r"(?<=\w)(?= \w)")
+# Texts are cut if the tokenizer encodes all these the same in two pieces.
+_PROBES = ("one two", "A be", "1 2", "was 3")
 
 
-def find_cut(tokenizer: tokenizers.Tokenizer) -> re.Pattern[str] | None:
-    """Finds cuts of long texts whose pieces give the tokens of the whole; None if it has none."""
+def can_cut(tokenizer: tokenizers.Tokenizer) -> bool:
+    """Whether the pieces of long texts give the tokens of the whole."""
     if all(len(token) == 1 for token in tokenizer.get_vocab(False)):
-        return _CUT
-    for cut, texts in _PROBES.items():
-        if all(_is_read_alike(tokenizer, text, cut) for text in texts):
-            return cut
-    return None
+        return True
+    return all(_is_read_alike(tokenizer, text) for text in _PROBES)
 
 
-def _is_read_alike(tokenizer: tokenizers.Tokenizer, text: str, cut: re.Pattern[str]) -> bool:
+def _is_read_alike(tokenizer: tokenizers.Tokenizer, text: str) -> bool:
     """Whether no token spans the cut in a text, and both pieces give the tokens of the whole."""
-    match = cut.search(text)
-    if match is None or tokenizer.pre_tokenizer is None:
+    if tokenizer.pre_tokenizer is None:
         return False
-    at = match.start()
+    at = text.index(" ")
     words = tokenizer.pre_tokenizer.pre_tokenize_str(text)
     if any(start < at < end for _, (start, end) in words):
         return False
@@ -60,20 +50,18 @@ def _is_read_alike(tokenizer: tokenizers.Tokenizer, text: str, cut: re.Pattern[s
     return bool(whole.ids == [token for part in parts for token in part.ids])
 
 
-def pieces(text: str, cut: re.Pattern[str] | None = _CUT) -> Iterator[str]:
-    """Cuts a long text where no token spans the cut; not at all if `cut` is None."""
+def pieces(text: str, is_cut: bool = True) -> Iterator[str]:
+    """Cuts a long text where no token spans the cut."""
     start = 0
-    while cut and (match := cut.search(text, start + _PIECE)):
+    while is_cut and (match := _CUT.search(text, start + _PIECE)):
         yield text[start : match.start()]
         start = match.start()
     yield text[start:]
 
 
-def calls(
-    texts: Sequence[str], cut: re.Pattern[str] | None = _CUT
-) -> Iterator[list[tuple[int, str]]]:
+def calls(texts: Sequence[str], is_cut: bool = True) -> Iterator[list[tuple[int, str]]]:
     """Groups the pieces of texts for calls of the library, each with the index of its text."""
-    indexed = ((index, piece) for index, text in enumerate(texts) for piece in pieces(text, cut))
+    indexed = ((index, piece) for index, text in enumerate(texts) for piece in pieces(text, is_cut))
     return groups_of_size(indexed, lambda item: len(item[1]), _CALL)
 
 
@@ -118,23 +106,3 @@ def require_known(texts: Sequence[str], characters: frozenset[str]) -> None:
                 f"{text[index]!r} (U+{ord(text[index]):04X}) at index {index} of a text; train the "
                 "tokenizer on text that has it, or use a byte or BPE tokenizer"
             )
-
-
-def split_words(text: str) -> list[str]:
-    """Splits a text into words and punctuation characters.
-
-    Args:
-        text: text of any length.
-
-    Returns:
-        The words and punctuation characters in order, without spaces.
-
-    Raises:
-        DataError: the text has a lone surrogate.
-
-    Example:
-        >>> split_words("it's ನಮಸ್ಕಾರ, s07!")
-        ["it's", 'ನಮಸ್ಕಾರ', ',', 's07', '!']
-    """
-    require_texts([text])
-    return [word for word, _ in WORDS.pre_tokenize_str(text)]

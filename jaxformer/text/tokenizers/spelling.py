@@ -61,17 +61,3 @@ def byte_letters() -> dict[str, int]:
     visible = {letter: ord(letter) for letter in alphabet if ord(letter) < 256}
     invisible = sorted(set(range(256)) - set(visible.values()))
     return visible | dict(zip(alphabet[len(visible) :], invisible, strict=True))
-
-
-def byte_token_text(token: str) -> str:
-    """Text of a byte-level token; ⟨C3⟩ for a byte that is a part of a character."""
-    letters = byte_letters()
-    if not letters.keys() >= set(token):
-        return token
-    text = bytes(letters[letter] for letter in token).decode("utf-8", "surrogateescape")
-    # Bytes that are not UTF-8 have become surrogates, which stand for them.
-    return re.sub(r"[\udc80-\udcff]+", lambda part: f"⟨{_hexadecimal(part[0])}⟩", text)
-
-
-def _hexadecimal(surrogates: str) -> str:
-    return surrogates.encode("utf-8", "surrogateescape").hex(" ").upper()

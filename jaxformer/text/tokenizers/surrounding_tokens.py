@@ -55,19 +55,6 @@ class SurroundingTokens:
         before, after = np.array(self.before, np.int32), np.array(self.after, np.int32)
         return np.concatenate([before, ids, after], dtype=np.int32)
 
-    def are_around(self, ids: np.ndarray) -> bool:
-        """Whether tokens begin and end with the special tokens, as those of `around` do.
-
-        Args:
-            ids: integers [tokens].
-
-        Example:
-            >>> SurroundingTokens(after=(2,)).are_around(np.array([7, 11, 2]))
-            True
-        """
-        begin, end = ids[: len(self.before)], ids[ids.size - len(self.after) :]
-        return ids.size >= self.size and (*begin, *end) == (*self.before, *self.after)
-
     def around_pair(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Puts the special tokens around and between two texts, such as a query and a passage.
 
@@ -107,11 +94,6 @@ def template_tokens(tokenizer: tokenizers.Tokenizer) -> SurroundingTokens:
     text = tokenizers.Tokenizer(models.WordLevel({"a": 0}, "a")).encode("a")
     single, pair = processor.process(text), processor.process(text, text)
     texts = [i for i, is_special in enumerate(single.special_tokens_mask) if not is_special]
-    if len(texts) != 1:
-        raise DataError(
-            f"a template of special tokens must have the text once, got {len(texts)} times; fix "
-            "the tokenizer's post_processor"
-        )
     before, after = tuple(single.ids[: texts[0]]), tuple(single.ids[texts[0] + 1 :])
     first, second = (i for i, is_special in enumerate(pair.special_tokens_mask) if not is_special)
     second_type = pair.type_ids[second]

@@ -1,26 +1,20 @@
 """Tokenizers: text to token ids and back, saved as JSON."""
 
-import dataclasses
 import functools
-import json
 import pathlib
-import re
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import tokenizers
-from tokenizers import models
 
 from jaxformer.errors import DataError
 from jaxformer.storage import read_regular, write_whole
-from jaxformer.text.tokenizers.pieces import calls, find_cut, require_known, require_texts
+from jaxformer.text.tokenizers.pieces import calls, can_cut, require_known, require_texts
 from jaxformer.text.tokenizers.reading import continuing_copy, reading_copy
 from jaxformer.text.tokenizers.stream_decoder import StreamDecoder
 from jaxformer.text.tokenizers.surrounding_tokens import SurroundingTokens, template_tokens
 from jaxformer.text.tokenizers.vocabulary import TokenRoles, Vocabulary
-
-_OWN_ROLES = TokenRoles()
 
 
 class Tokenizer(Vocabulary):
@@ -35,9 +29,6 @@ class Tokenizer(Vocabulary):
             padding are turned off.
         roles: names of the tokens with a special role, if they differ from jaxformer's own.
 
-    Raises:
-        DataError: it has no tokens, or it encodes at random (BPE dropout).
-
     Example:
         >>> from jaxformer.text import byte_tokenizer
         >>> tokenizer = byte_tokenizer()
@@ -47,29 +38,21 @@ class Tokenizer(Vocabulary):
         'né'
     """
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer, roles: TokenRoles = _OWN_ROLES) -> None:
+    def __init__(self, tokenizer: tokenizers.Tokenizer, roles: TokenRoles = TokenRoles()) -> None:
         # The library does not save this in its JSON.
         tokenizer.encode_special_tokens = True
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        if dropout := getattr(tokenizer.model, "dropout", None):
-            raise DataError(
-                f"a tokenizer must encode a text the same each time, got a dropout of {dropout}; "
-                "set it to null in its file"
-            )
         super().__init__(tokenizer, roles)
         characters = frozenset(tokenizer.get_vocab(False))
-        closed = (
-            isinstance(tokenizer.model, models.WordLevel)
-            and self.unknown is None
-            and all(len(character) == 1 for character in characters)
-        )
-        self._characters = characters if closed else None
+        has_words = isinstance(tokenizer.model, tokenizers.models.WordLevel)
+        is_closed = has_words and self.unknown is None and max(map(len, characters)) == 1
+        self._characters = characters if is_closed else None
 
     @functools.cached_property
-    def _cut(self) -> re.Pattern[str] | None:
-        """The rule by which long texts are cut; computed at the first use."""
-        return find_cut(self._reading)
+    def _can_cut(self) -> bool:
+        """Whether long texts may be cut; computed at the first use."""
+        return can_cut(self._reading)
 
     @functools.cached_property
     def _reading(self) -> tokenizers.Tokenizer:
@@ -89,19 +72,10 @@ class Tokenizer(Vocabulary):
         They come from the tokenizer's own post-processor, such as [CLS] and [SEP], or an end of
         text. `surrounding_tokens.around(ids)` puts them around the tokens of a text.
 
-        Raises:
-            DataError: the post-processor is of an unknown kind.
-
         Example:
-            >>> from tokenizers import processors
             >>> from jaxformer.text import byte_tokenizer
-            >>> library_tokenizer = tokenizers.Tokenizer.from_str(byte_tokenizer().to_json())
-            >>> library_tokenizer.post_processor = processors.TemplateProcessing(
-            ...     single="$A <|endoftext|>", special_tokens=[("<|endoftext|>", 256)]
-            ... )
-            >>> tokenizer = Tokenizer(library_tokenizer, TokenRoles(surrounded=True))
-            >>> tokenizer.surrounding_tokens.around(tokenizer.encode("ab"))
-            array([ 97,  98, 256], dtype=int32)
+            >>> byte_tokenizer().surrounding_tokens
+            SurroundingTokens(before=(), after=(), between=(), second_type=0)
         """
         return template_tokens(self._tokenizer) if self.roles.surrounded else SurroundingTokens()
 
@@ -109,8 +83,8 @@ class Tokenizer(Vocabulary):
         """The same vocabulary with other roles.
 
         Example:
-            >>> library_tokenizer = tokenizers.Tokenizer(models.WordLevel({"a": 0, "</s>": 1}))
-            >>> tokenizer = Tokenizer(library_tokenizer)
+            >>> model = tokenizers.models.WordLevel({"a": 0, "</s>": 1})
+            >>> tokenizer = Tokenizer(tokenizers.Tokenizer(model))
             >>> tokenizer.with_roles(TokenRoles(end_of_text="</s>")).end_of_text
             1
         """
@@ -137,9 +111,7 @@ class Tokenizer(Vocabulary):
     @property
     def identity(self) -> str:
         """Vocabulary and roles, as text. Tokenizers of the same identity give the same tokens."""
-        if self.roles == _OWN_ROLES:
-            return self.to_json()
-        return f"{self.to_json()}\0{json.dumps(dataclasses.asdict(self.roles))}"
+        return f"{self.to_json()}\0{self.roles}"
 
     def encode(self, text: str) -> np.ndarray:
         """Turns a text into token ids.
@@ -161,11 +133,14 @@ class Tokenizer(Vocabulary):
         """
         return self.encode_documents([text])[0]
 
-    def encode_documents(self, texts: Sequence[str]) -> list[np.ndarray]:
+    def encode_documents(self, texts: Sequence[str], *, is_start: bool = True) -> list[np.ndarray]:
         """Turns several texts into token ids, on all cores.
 
         Args:
             texts: any number of texts.
+            is_start: False for texts that continue others: a tokenizer that puts a space before
+                each text, as SentencePiece does, puts none before these. If no token spans the
+                place where a text is cut, the ids of its parts are the ids of the whole.
 
         Returns:
             One int32 [tokens] for each text.
@@ -178,40 +153,18 @@ class Tokenizer(Vocabulary):
             >>> [ids.tolist() for ids in byte_tokenizer().encode_documents(["a", "bc"])]
             [[97], [98, 99]]
         """
+        if not is_start:
+            return self._continuing.encode_documents(texts)
         require_texts(texts)
         if self._characters is not None:
             require_known(texts, self._characters)
         ids: list[list[np.ndarray]] = [[] for _ in texts]
-        for group in calls(texts, self._cut):
+        for group in calls(texts, self._can_cut):
             texts_of_group = [piece for _, piece in group]
             encodings = self._reading.encode_batch_fast(texts_of_group, add_special_tokens=False)
             for (i, _), encoding in zip(group, encodings, strict=True):
                 ids[i].append(np.array(encoding.ids, np.int32))
-        return [self._known(np.concatenate(parts)) for parts in ids]
-
-    def encode_continuations(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Turns texts that continue others into token ids, on all cores.
-
-        It differs from `encode_documents` for tokenizers that put a space before each text, as
-        SentencePiece does: the middle of a text gets none. If no token spans the place where a text
-        is cut, `encode` of its first part and `encode_continuations` of the second are `encode` of
-        the whole.
-
-        Args:
-            texts: any number of texts, which may begin with a space.
-
-        Returns:
-            One int32 [tokens] for each text.
-
-        Raises:
-            DataError: as for `encode`.
-
-        Example:
-            >>> from jaxformer.text import byte_tokenizer
-            >>> [ids.tolist() for ids in byte_tokenizer().encode_continuations([" a", "b"])]
-            [[32, 97], [98]]
-        """
-        return self._continuing.encode_documents(texts)
+        return [self.with_rows(np.concatenate(parts)) for parts in ids]
 
     def encode_with_special_tokens(self, text: str) -> np.ndarray:
         """Turns a text into token ids; names of special tokens in it become these tokens.
@@ -234,23 +187,12 @@ class Tokenizer(Vocabulary):
         """
         require_texts([text])
         ids = self._parsing.encode(text, add_special_tokens=False).ids
-        return self._known(np.array(ids, np.int32))
+        return self.with_rows(np.array(ids, np.int32))
 
     @functools.cached_property
     def _parsing(self) -> tokenizers.Tokenizer:
         """Copy of the tokenizer that finds special tokens in texts; made at the first use."""
         return tokenizers.Tokenizer.from_str(self.to_json())
-
-    def _known(self, ids: np.ndarray) -> np.ndarray:
-        """The ids; DataError for a token without a row in the model's table."""
-        without_row = ids[ids >= self._vocab_size]
-        if without_row.size:
-            token_id = int(without_row[0])
-            raise DataError(
-                f"the model has rows for {self._vocab_size} tokens, got "
-                f"{self._tokenizer.id_to_token(token_id)!r} (id {token_id}) in a text; remove it"
-            )
-        return ids
 
     def decode(self, ids: npt.ArrayLike) -> str:
         """Turns token ids into text.
@@ -269,8 +211,7 @@ class Tokenizer(Vocabulary):
             >>> byte_tokenizer().decode([104, 105, 256])
             'hi'
         """
-        text: str = self._tokenizer.decode(self.ordinary_ids(ids))
-        return text
+        return str(self._tokenizer.decode(self.ordinary_ids(ids)))
 
     def stream(self) -> StreamDecoder:
         """Incremental decoder, for tokens as they are generated.
@@ -294,8 +235,7 @@ class Tokenizer(Vocabulary):
             >>> Tokenizer.from_json(byte_tokenizer().to_json()).vocab_size
             257
         """
-        text: str = self._tokenizer.to_str(pretty=True)
-        return text
+        return str(self._tokenizer.to_str(pretty=True))
 
     @classmethod
     def from_json(cls, text: str) -> "Tokenizer":
@@ -314,8 +254,6 @@ class Tokenizer(Vocabulary):
         """
         try:
             return cls(tokenizers.Tokenizer.from_str(text))
-        except DataError:
-            raise
         except Exception as error:  # The library raises nothing more specific.
             raise DataError(f"not a tokenizer in JSON: {error}") from None
 

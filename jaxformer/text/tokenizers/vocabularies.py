@@ -9,7 +9,7 @@ from jaxformer.errors import DataError
 from jaxformer.text.tokenizers.pieces import WORDS, pieces, require_texts
 from jaxformer.text.tokenizers.spelling import byte_letters
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
-from jaxformer.text.tokenizers.vocabulary import END_OF_TEXT, MASK, UNKNOWN
+from jaxformer.text.tokenizers.vocabulary import END_OF_TEXT, UNKNOWN
 
 # Byte pairs are merged only inside one match: an English contraction; a word, number or run of
 # signs, each with the space before it; or other whitespace.
@@ -156,35 +156,6 @@ def train_bpe(texts: Sequence[str], vocab_size: int) -> Tokenizer:
     )
     tokenizer.train_from_iterator(_pieces(texts), trainer)
     return _with_end_of_text(tokenizer)
-
-
-def with_mask(tokenizer: Tokenizer) -> Tokenizer:
-    """Adds the mask token of masked language modelling.
-
-    Args:
-        tokenizer: tokenizer to add it to; not modified.
-
-    Returns:
-        A tokenizer with one more special token, whose id is the last.
-
-    Raises:
-        DataError: the tokenizer already has a mask token, or it has ids without a token.
-
-    References:
-        Devlin, Chang, Lee, Toutanova, BERT: Pre-training of Deep Bidirectional Transformers for
-        Language Understanding, 2019.
-
-    Example:
-        >>> tokenizer = with_mask(byte_tokenizer())
-        >>> tokenizer.mask, tokenizer.vocab_size, tokenizer.decode([104, 257, 105])
-        (257, 258, 'hi')
-    """
-    if tokenizer.mask is not None:
-        raise DataError(
-            f"the tokenizer must not have the token {MASK} yet, got one that has it as id "
-            f"{tokenizer.mask}; use it as it is"
-        )
-    return with_special_tokens(tokenizer, [MASK])
 
 
 def with_special_tokens(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer:

@@ -11,7 +11,7 @@ from jaxformer.errors import DataError
 from jaxformer.text.tokenizers.spelling import (
     MARKED_SPACE,
     SPACE,
-    byte_token_text,
+    byte_letters,
     fallback_byte,
     token_spelling,
 )
@@ -43,8 +43,6 @@ class Vocabulary:
     def __init__(self, tokenizer: tokenizers.Tokenizer, roles: TokenRoles) -> None:
         self._tokenizer, self.roles = tokenizer, roles
         vocab: dict[str, int] = tokenizer.get_vocab()
-        if not vocab:
-            raise DataError("a tokenizer must have tokens, got none; train it")
         # A tokenizer made elsewhere may have ids without a token; `limited_to` sets a smaller size.
         self._vocab_size = 1 + max(vocab.values())
         added = tokenizer.get_added_tokens_decoder()
@@ -77,7 +75,7 @@ class Vocabulary:
 
     @property
     def mask(self) -> int | None:
-        """Id of the mask token, if there is one: see `with_mask`."""
+        """Id of the mask token, if there is one."""
         return self._id_of(self.roles.mask)
 
     def _id_of(self, name: str) -> int | None:
@@ -114,19 +112,11 @@ class Vocabulary:
     def words(self) -> dict[str, int]:
         """The tokens of a word or character tokenizer with their ids, without special tokens.
 
-        Raises:
-            DataError: the tokens are parts of words (bytes or byte pairs).
-
         Example:
             >>> from jaxformer.text import train_word
             >>> train_word(["to be or not to be"]).words
             {'be': 1, 'to': 2, 'not': 3, 'or': 4}
         """
-        if self._is_byte_level:
-            raise DataError(
-                "words need a word or character tokenizer, got a byte or BPE tokenizer, "
-                f"whose {self._vocab_size} tokens are parts of words; train a word tokenizer"
-            )
         vocab: dict[str, int] = self._tokenizer.get_vocab()
         left_out = self._special | {self.unknown}
         return {
@@ -144,14 +134,18 @@ class Vocabulary:
 
     def byte_length(self, token_id: int) -> int:
         """UTF-8 bytes of the text of a token; 0 for special tokens and the unknown word."""
-        if token_id in self.special:
-            return 0
-        token = self._tokenizer.id_to_token(token_id) or ""
+        return 0 if token_id in self.special else len(self._token_bytes(token_id))
+
+    def _token_bytes(self, token_id: int) -> bytes:
+        """The text of an ordinary token in UTF-8, or the byte that it stands for."""
+        token: str = self._tokenizer.id_to_token(token_id) or ""
+        letters = byte_letters()
+        if self._is_byte_level and letters.keys() >= set(token):
+            return bytes(letters[letter] for letter in token)
         if self._spelling == "marked spaces":
-            if fallback_byte(token) is not None:
-                return 1
-            token = token.replace(MARKED_SPACE, " ")
-        return len(token) if self._is_byte_level else len(token.encode())  # a letter for each byte
+            byte = fallback_byte(token)
+            return token.replace(MARKED_SPACE, " ").encode() if byte is None else bytes([byte])
+        return token.encode()
 
     def is_fallback_byte(self, token_id: int) -> bool:
         """Whether a token is a SentencePiece byte token, such as <0x0A>."""
@@ -175,14 +169,14 @@ class Vocabulary:
         return np.array([self.byte_length(i) for i in range(self._vocab_size)], np.int64)
 
     def token_texts(self, ids: npt.ArrayLike) -> list[str]:
-        """Text of each token by itself.
+        r"""Text of each token by itself.
 
         Args:
             ids: integers [tokens].
 
         Returns:
             The text of each token, with its spaces; the name of a special token. A byte that is
-            only a part of a character is in angle brackets, in hexadecimal.
+            only a part of a character is written as \xc3.
 
         Raises:
             DataError: an id is not an integer, is negative, or is not in the vocabulary.
@@ -190,18 +184,25 @@ class Vocabulary:
         Example:
             >>> from jaxformer.text import byte_tokenizer
             >>> byte_tokenizer().token_texts([110, 195, 169, 256])
-            ['n', '⟨C3⟩', '⟨A9⟩', '<|endoftext|>']
+            ['n', '\\xc3', '\\xa9', '<|endoftext|>']
         """
-        return [self._token_text(token_id) for token_id in self._checked(ids)]
+        return [
+            self.token_name(token_id)
+            if token_id in self._special
+            else self._token_bytes(token_id).decode("utf-8", "backslashreplace")
+            for token_id in self._checked(ids)
+        ]
 
-    def _token_text(self, token_id: int) -> str:
-        token: str = self._tokenizer.id_to_token(token_id) or ""
-        if token_id in self._special:
-            return token
-        if self._spelling == "marked spaces":
-            byte = fallback_byte(token)
-            return token.replace(MARKED_SPACE, " ") if byte is None else f"⟨{byte:02X}⟩"
-        return byte_token_text(token) if self._is_byte_level else token
+    def with_rows(self, ids: np.ndarray) -> np.ndarray:
+        """The ids [tokens]; DataError for a token without a row in the model's table."""
+        without_row = ids[ids >= self._vocab_size]
+        if without_row.size:
+            token_id = int(without_row[0])
+            raise DataError(
+                f"the model has rows for {self._vocab_size} tokens, got "
+                f"{self._tokenizer.id_to_token(token_id)!r} (id {token_id}) in a text; remove it"
+            )
+        return ids
 
     def ordinary_ids(self, ids: npt.ArrayLike) -> list[int]:
         """Checks token ids and removes special tokens, which have no text.

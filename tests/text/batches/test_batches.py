@@ -11,6 +11,7 @@ from jaxformer.text import (
     Windows,
 )
 from jaxformer.text.store.arrays import JoinedArray
+from tests.text.arrays import assert_same, joined
 
 SIZE, LENGTH = 127, 3  # 42 sequences.
 STREAM = TokenStream(np.arange(1, SIZE + 1), np.arange(0, SIZE, 11))
@@ -22,19 +23,13 @@ def first_tokens(batches, steps):
     return [token for step in steps for token in batches[step]["tokens"][:, 0].tolist()]
 
 
-def assert_equal(batch, other):
-    assert batch.keys() == other.keys()
-    for name in batch:
-        np.testing.assert_array_equal(batch[name], other[name])
-
-
 def test_batches_are_rows_of_the_source():
     packed = PackedDocuments(STREAM, LENGTH)
     batch = Batches(packed, 5, seed=7)[2]
     assert set(batch) == {"tokens", "labels", "segment_ids", "positions"}
     for row in range(5):
         item = packed[(int(batch["tokens"][row, 0]) - 1) // LENGTH]
-        assert_equal({name: array[row] for name, array in batch.items()}, item)
+        assert_same({name: array[row] for name, array in batch.items()}, item)
     assert all(array.dtype == np.int32 for array in batch.values())
     assert all(array.shape == (5, LENGTH) for array in batch.values())
 
@@ -42,7 +37,7 @@ def test_batches_are_rows_of_the_source():
 def test_batches_depend_on_seed_and_step_only():
     batches, again = Batches(WINDOWS, 5, seed=7), Batches(WINDOWS, 5, seed=7)
     for step in (13, 0, 2**40, 13, 1):
-        assert_equal(batches[step], again[step])
+        assert_same(batches[step], again[step])
     assert first_tokens(batches, range(8)) != first_tokens(Batches(WINDOWS, 5, seed=8), range(8))
 
 
@@ -80,25 +75,10 @@ class OneByOne:
 def test_batches_that_are_gathered_are_those_of_single_items(source):
     batches, others = Batches(source, 12, seed=7), Batches(OneByOne(source), 12, seed=7)
     for step in (0, 3, 17):
-        assert_equal(batches[step], others[step])
+        assert_same(batches[step], others[step])
     evaluations = (Batches(rows, 12).once() for rows in (source, OneByOne(source)))
     for batch, other in zip(*evaluations, strict=True):
-        assert_equal(batch, other)
-
-
-def test_items_that_a_subclass_changes_are_not_gathered_without_the_change():
-    class Lengths(Windows):
-        def __getitem__(self, index):
-            return {**super().__getitem__(index), "index": np.array(index)}
-
-    batch = Batches(Lengths(STREAM, LENGTH), 5, seed=7)[2]
-    np.testing.assert_array_equal(batch["index"], (batch["tokens"][:, 0] - 1) // LENGTH)
-
-
-@pytest.mark.parametrize("index", [-1, 42, 100])
-def test_windows_refuse_an_index_that_they_do_not_have(index):
-    with pytest.raises(IndexError, match=f"less than 42, got {index}"):
-        WINDOWS.gather([0, index])
+        assert_same(batch, other)
 
 
 SHARDS = JoinedArray([STREAM.tokens[:31], STREAM.tokens[31:31], STREAM.tokens[31:]])
@@ -113,13 +93,7 @@ def test_hosts_rows_make_up_the_global_batch(source, num_hosts):
     for step in (0, 3, 17):  # Step 3 has the end of an epoch and the start of the next.
         parts = [host[step] for host in hosts]
         assert all(len(part["tokens"]) == 12 // num_hosts for part in parts)
-        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        assert_equal(joined, whole[step])
-
-
-def test_batches_of_a_single_item_repeat_it():
-    batch = Batches(Windows(STREAM, 131), 3, seed=0)[5]
-    assert batch["tokens"][:, 0].tolist() == [1, 1, 1]
+        assert_same(joined(parts), whole[step])
 
 
 def test_batches_refuse_a_negative_step():
@@ -147,8 +121,7 @@ def test_evaluation_hosts_rows_make_up_the_global_batch(num_hosts):
     steps = list(zip(*hosts, strict=True))
     assert len(steps) == len(whole) == 3
     for parts, expected in zip(steps, whole, strict=True):
-        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        assert_equal(joined, expected)
+        assert_same(joined(parts), expected)
     assert not whole[-1]["segment_ids"][2:].any()
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.text import IGNORE, BucketedBatches, Host
+from tests.text.arrays import assert_same, joined
 
 # Of each length from 1 to 13, once to 13 times: 91 examples.
 LENGTHS = np.random.default_rng(5).permutation(np.repeat(np.arange(1, 14), np.arange(13, 0, -1)))
@@ -34,17 +35,6 @@ def numbers(batches):
 def epoch_of(batches, epoch):
     start = epoch * batches.batches_per_epoch
     return [batches[step] for step in range(start, start + batches.batches_per_epoch)]
-
-
-def joined(parts):
-    assert all(part.keys() == parts[0].keys() for part in parts)
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def assert_equal(batch, other):
-    assert batch.keys() == other.keys()
-    for name in batch:
-        np.testing.assert_array_equal(batch[name], other[name], strict=True)
 
 
 def positions(lengths, edges, batch_tokens, multiple_of):
@@ -75,10 +65,10 @@ def test_every_epoch_has_each_example_once_in_another_order():
 def test_batches_depend_on_seed_and_step_only():
     batches, again = (BucketedBatches(EXAMPLES, seed=7, **OPTIONS) for _ in range(2))
     for step in (13, 0, 2**40, 13, 1, batches.batches_per_epoch, 0):
-        assert_equal(batches[step], again[step])
+        assert_same(batches[step], again[step])
     in_order = [again[step] for step in range(40)]
     for step in np.random.default_rng(0).permutation(40).tolist():
-        assert_equal(batches[step], in_order[step])
+        assert_same(batches[step], in_order[step])
     other = BucketedBatches(EXAMPLES, seed=8, **OPTIONS)
     assert numbers(epoch_of(batches, 0)) != numbers(epoch_of(other, 0))
 
@@ -130,10 +120,10 @@ def test_hosts_rows_make_up_the_global_batch(num_hosts):
     for step in range(2 * whole.batches_per_epoch):
         parts = [host[step] for host in hosts]
         assert len({part["source"].shape for part in parts}) == 1
-        assert_equal(joined(parts), whole[step])
+        assert_same(joined(parts), whole[step])
     steps = zip(whole.once(), *(host.once() for host in hosts), strict=True)
     for expected, *parts in steps:
-        assert_equal(joined(parts), expected)
+        assert_same(joined(parts), expected)
 
 
 def test_evaluation_has_each_example_once_in_order_of_buckets():
@@ -184,31 +174,17 @@ def test_buckets_have_the_fewest_positions(lengths, num_buckets, budget, multipl
 
 
 @pytest.mark.parametrize(
-    "options, error, rule",
+    "options, rule",
     [
-        (
-            dict(batch_tokens=51),
-            ConfigError,
-            "got batch_tokens=51, multiple_of=4 and a length of 13; try 52, or leave out",
-        ),
-        (dict(batch_tokens=0), ConfigError, "got batch_tokens=0, .*try 52"),
-        (
-            dict(multiple_of=6, host=Host(0, 4)),
-            ConfigError,
-            "multiple_of=6 and host.count=4; try 4",
-        ),
-        (
-            dict(multiple_of=1, host=Host(0, 4)),
-            ConfigError,
-            "multiple_of=1 and host.count=4; try 4",
-        ),
-        (dict(multiple_of=0), ConfigError, "multiple_of=0 and host.count=1; try 1"),
-        (dict(num_buckets=0), ConfigError, "at least 1 and at most 8, got 0; a training"),
-        (dict(num_buckets=9), ConfigError, "at least 1 and at most 8, got 9; a training"),
+        (dict(batch_tokens=51), "batch_tokens=51, multiple_of=4 and a length of 13; try 52, or le"),
+        (dict(batch_tokens=0), "got batch_tokens=0, .*try 52"),
+        (dict(multiple_of=6, host=Host(0, 4)), "multiple_of=6 and host.count=4; try 4"),
+        (dict(multiple_of=1, host=Host(0, 4)), "multiple_of=1 and host.count=4; try 4"),
+        (dict(multiple_of=0), "multiple_of=0 and host.count=1; try 1"),
     ],
 )
-def test_buckets_refuse_impossible_settings(options, error, rule):
-    with pytest.raises(error, match=rule):
+def test_buckets_refuse_impossible_settings(options, rule):
+    with pytest.raises(ConfigError, match=rule):
         BucketedBatches(EXAMPLES, **(OPTIONS | options))
 
 

@@ -16,7 +16,7 @@ from jaxformer.text import (
     TokenStream,
     Windows,
 )
-from jaxformer.text.store.arrays import JoinedArray
+from tests.text.arrays import assert_same, joined
 
 LENGTH = 3
 WEIGHTS = {"web": 3, "code": 1, "books": 0.5}
@@ -24,18 +24,14 @@ SIZES = {"web": 67, "code": 23, "books": 41}
 FIRST = {"web": 1000, "code": 2000, "books": 3000}
 
 
-def stream(name, shards=1):
-    """A stream whose tokens tell its source; in several files, one of them empty."""
+def stream(name):
+    """A stream whose tokens tell its source."""
     tokens = np.arange(FIRST[name], FIRST[name] + SIZES[name], dtype=np.uint16)
-    offsets = np.arange(0, SIZES[name], 11)
-    if shards == 1:
-        return TokenStream(tokens, offsets)
-    parts = [tokens[:7], tokens[7:7], tokens[7:20], tokens[20:]]
-    return TokenStream(JoinedArray(parts), offsets)
+    return TokenStream(tokens, np.arange(0, SIZES[name], 11))
 
 
-def mixed(shards=1, cut=Windows, weights=WEIGHTS):
-    return Mixture({name: cut(stream(name, shards), LENGTH) for name in weights}, weights)
+def mixed(cut=Windows, weights=WEIGHTS):
+    return Mixture({name: cut(stream(name), LENGTH) for name in weights}, weights)
 
 
 def of_length(length):
@@ -46,12 +42,6 @@ def of_length(length):
 def names_of(batch):
     return [next(name for name in FIRST if 0 <= one - FIRST[name] < 1000)
             for one in batch["tokens"][:, 0].tolist()]  # fmt: skip
-
-
-def assert_equal(batch, other):
-    assert batch.keys() == other.keys()
-    for name in batch:
-        np.testing.assert_array_equal(batch[name], other[name], strict=True)
 
 
 weights = st.lists(
@@ -146,23 +136,20 @@ def test_order_of_a_source_stays_when_another_is_added():
         assert all(one == two for one, two in zip(*rows, strict=False))
 
 
-@pytest.mark.parametrize("shards", [1, 4])
 @pytest.mark.parametrize("num_hosts", [1, 2, 4])
 @pytest.mark.parametrize("masks", [False, True])
-def test_mixture_batches_are_equal_on_any_number_of_hosts(shards, num_hosts, masks):
-    def made(host, shards):
-        batches = Batches(mixed(shards, PackedDocuments), 12, seed=7, host=host)
+def test_mixture_batches_are_equal_on_any_number_of_hosts(num_hosts, masks):
+    def made(host):
+        batches = Batches(mixed(PackedDocuments), 12, seed=7, host=host)
         if not masks:
             return batches
         return MaskedBatches(batches, seed=5, mask_token=5000, vocab_size=5001, host=host)
 
-    whole = made(Host(), 1)
-    hosts = [made(Host(index, num_hosts), shards) for index in range(num_hosts)]
+    whole = made(Host())
+    hosts = [made(Host(index, num_hosts)) for index in range(num_hosts)]
     for step in (0, 3, 17, 2**33):
         parts = [host[step] for host in hosts]
-        assert_equal(
-            {k: np.concatenate([part[k] for part in parts]) for k in parts[0]}, whole[step]
-        )
+        assert_same(joined(parts), whole[step])
         names = [host.source_names(step) for host in hosts]
         assert list(itertools.chain(*names)) == whole.source_names(step)
 
@@ -170,17 +157,17 @@ def test_mixture_batches_are_equal_on_any_number_of_hosts(shards, num_hosts, mas
 @pytest.mark.parametrize(
     ("sources", "weights", "message"),
     [
-        ({}, {}, "at least one source, got none"),
-        ({"a": of_length(0)}, {"a": 1}, "at least one item, got none in 'a'; add text"),
+        ({}, {}, r"must have sources, .*, got weights for \[\] and the sources \[\]"),
+        ({"a": of_length(0)}, {"a": 1}, "must have a row, .* got 0 rows and 1 for 'a'; leave it"),
         (
             {"a": of_length(1)},
             {"b": 1},
             r"got weights for \['b'\] and the sources \['a'\]; use the same",
         ),
-        ({"a": of_length(1)}, {"a": 0}, "more than 0 and finite, got 0 for 'a'"),
-        ({"a": of_length(1)}, {"a": -1.5}, "more than 0 and finite, got -1.5 for 'a'"),
-        ({"a": of_length(1)}, {"a": float("inf")}, "more than 0 and finite, got inf for 'a'"),
-        ({"a": of_length(1)}, {"a": float("nan")}, "more than 0 and finite, got nan for 'a'"),
+        ({"a": of_length(1)}, {"a": 0}, "more than 0 and finite, got 1 rows and 0 for 'a'"),
+        ({"a": of_length(1)}, {"a": -1.5}, "finite, got 1 rows and -1.5 for 'a'"),
+        ({"a": of_length(1)}, {"a": float("inf")}, "finite, got 1 rows and inf for 'a'"),
+        ({"a": of_length(1)}, {"a": float("nan")}, "finite, got 1 rows and nan for 'a'"),
     ],
 )
 def test_what_cannot_be_mixed_is_one_line(sources, weights, message):

@@ -105,13 +105,3 @@ def test_files_that_were_looked_through_are_remembered(tmp_path, monkeypatch):
         text.scan_corpus(text.Documents, [file], **options).files[0][0].modified
         != first.files[0][0].modified
     )
-
-
-def test_the_same_bytes_of_another_kind_are_another_corpus(tmp_path):
-    found = []
-    for name in ("a.txt", "a.jsonl"):
-        write_lines(tmp_path / name, ["one", "two"])
-        found.append(
-            text.scan_corpus(text.Documents, [tmp_path / name], validation_fraction=0).fingerprint
-        )
-    assert found[0] != found[1]

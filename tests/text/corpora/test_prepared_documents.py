@@ -7,7 +7,7 @@ import pytest
 
 from jaxformer import text
 from jaxformer.errors import DataError
-from jaxformer.text.corpora import prepared_documents
+from jaxformer.text.corpora import prepared, prepared_documents
 from jaxformer.text.sources import document_files
 from tests.text.corpora.texts import documents, newlines, prose, scan, sides
 
@@ -15,13 +15,13 @@ TOKENIZER = text.byte_tokenizer()
 
 
 @pytest.mark.parametrize("part_size", [500, 10**6])
-def test_tokens_are_the_same_in_memory_and_in_files(tmp_path, part_size):
+def test_tokens_are_the_same_in_memory_and_in_files(tmp_path, monkeypatch, part_size):
+    monkeypatch.setattr(prepared, "_SMALLEST", part_size)
     texts = list(map(newlines, documents(60)))
-    options = {"part_size": part_size}
-    expected = text.prepare_documents(scan(tmp_path, texts), TOKENIZER, tmp_path / "a", **options)
+    expected = text.prepare_documents(scan(tmp_path, texts), TOKENIZER, tmp_path / "a")
     corpus = text.Corpus.of(text.Documents.of(texts), 0.3)
     for cache in (tmp_path / "b", tmp_path / "b", None):
-        found = text.prepare_documents(corpus, TOKENIZER, cache, **options)
+        found = text.prepare_documents(corpus, TOKENIZER, cache)
         for stream, other in zip(found, expected, strict=True):
             assert stream.num_bytes == other.num_bytes
             np.testing.assert_array_equal(np.asarray(stream.tokens), np.asarray(other.tokens))
@@ -40,8 +40,8 @@ def expected(texts):
     return text.build_stream([*texts, ""], TOKENIZER)  # of several documents each has its end
 
 
-def assert_holds(prepared, train, validation):
-    for stream, texts in [(prepared.train, train), (prepared.validation, validation)]:
+def assert_holds(streams, train, validation):
+    for stream, texts in zip(streams, (train, validation), strict=True):
         whole = expected(texts)
         np.testing.assert_array_equal(np.asarray(stream.tokens), whole.tokens[:-1])
         np.testing.assert_array_equal(stream.offsets, whole.offsets[:-1])
@@ -50,13 +50,12 @@ def assert_holds(prepared, train, validation):
 
 @pytest.mark.parametrize("part_size", [1, 500, 10**6])
 def test_prepared_tokens_are_those_of_the_documents(tmp_path, monkeypatch, part_size):
+    monkeypatch.setattr(prepared, "_SMALLEST", part_size)
     monkeypatch.setattr(prepared_documents, "_GROUP", 100)
     corpus = scan(tmp_path, documents(60))
     done = []
-    prepared = text.prepare_documents(
-        corpus, TOKENIZER, tmp_path, part_size=part_size, on_progress=done.append
-    )
-    assert_holds(prepared, *sides(corpus))
+    streams = text.prepare_documents(corpus, TOKENIZER, tmp_path, on_progress=done.append)
+    assert_holds(streams, *sides(corpus))
     assert done == sorted(done) and done[-1] == corpus.num_bytes
 
 
@@ -82,42 +81,33 @@ def test_preparing_goes_on_behind_the_last_whole_shard(tmp_path, monkeypatch):
     corpus = scan(tmp_path, documents(60))
     encoded = []
 
-    def count(tokenizer, texts, encode=text.Tokenizer.encode_documents):
+    def count(tokenizer, texts, encode=text.Tokenizer.encode_documents, **options):
         encoded.extend(texts)
         if len(encoded) > 30 and not failed:
             failed.append(True)
             raise KeyboardInterrupt
-        return encode(tokenizer, texts)
+        return encode(tokenizer, texts, **options)
 
     failed = []
+    monkeypatch.setattr(prepared, "_SMALLEST", 700)
     monkeypatch.setattr(text.Tokenizer, "encode_documents", count)
     with pytest.raises(KeyboardInterrupt):
-        text.prepare_documents(corpus, TOKENIZER, tmp_path, part_size=700)
+        text.prepare_documents(corpus, TOKENIZER, tmp_path)
     (manifest,) = (tmp_path / "corpora").glob("*/parts.jsonl")
     assert 0 < len(manifest.read_text().splitlines())
     encoded.clear()
-    prepared = text.prepare_documents(corpus, TOKENIZER, tmp_path, part_size=700)
+    streams = text.prepare_documents(corpus, TOKENIZER, tmp_path)
     assert 0 < len(encoded) < 60
-    assert_holds(prepared, *sides(corpus))
+    assert_holds(streams, *sides(corpus))
     encoded.clear()
-    text.prepare_documents(corpus, TOKENIZER, tmp_path, part_size=700)
+    text.prepare_documents(corpus, TOKENIZER, tmp_path)
     assert encoded == []
 
 
-def num_parts(folder):
-    (manifest,) = (folder / "corpora").glob("*/parts.jsonl")
-    return len(manifest.read_text().splitlines())
-
-
-def test_part_of_a_file_that_changes_is_not_written(tmp_path):
+def test_files_that_change_are_never_prepared_to_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(prepared, "_SMALLEST", 500)
     corpus = scan(tmp_path, documents(60))
-    changed = []
-
-    def change(done):
-        if done > corpus.num_bytes // 2 and not changed:
-            changed.append(num_parts(tmp_path))
-            os.utime(tmp_path / "a.jsonl", (1, 1))
-
-    with pytest.raises(DataError, match="a.jsonl' has changed while it was read"):
-        text.prepare_documents(corpus, TOKENIZER, tmp_path, part_size=500, on_progress=change)
-    assert changed[0] > 1 and num_parts(tmp_path) <= changed[0] + 2  # and what was read ahead
+    os.utime(tmp_path / "a.jsonl", (1, 1))
+    for _ in range(2):
+        with pytest.raises(DataError, match="a.jsonl' has changed while it was read"):
+            text.prepare_documents(corpus, TOKENIZER, tmp_path)

@@ -52,8 +52,8 @@ def test_pieces_of_a_text_get_no_space_between_them(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text(TEXT)
     tokenizer = text.Tokenizer.from_json(foreign_json("llama 2"))
     corpus = text.scan_corpus(text.Documents, [tmp_path / "a.txt"], validation_fraction=0)
-    prepared = text.prepare_documents(corpus, tokenizer, None)
-    assert prepared.train.tokens.tolist() == tokenizer.encode(TEXT).tolist()
+    train, _ = text.prepare_documents(corpus, tokenizer, None)
+    assert train.tokens.tolist() == tokenizer.encode(TEXT).tolist()
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.ndjson.zst", "a.json", "a.parquet"])
@@ -151,13 +151,14 @@ def test_arrow_files_have_a_document_in_each_row(tmp_path, writer):
 
 def test_folder_of_a_dataset_stands_for_its_files_in_their_order(tmp_path):
     folder = write_dataset(tmp_path / "saved", [["a", "b"], ["c"]])
-    assert text.read_documents([str(folder)], field="body") == ["c", "a", "b"]
+    documents, _ = text.Documents.read([str(folder)], field="body")
+    assert documents.texts == ("c", "a", "b")
 
 
 def test_folders_that_are_no_dataset_are_refused(tmp_path):
     (tmp_path / "plain").mkdir()
     with pytest.raises(DataError, match="a path must be a file .*, got '.*plain': Is a directory"):
-        text.read_documents([str(tmp_path / "plain")])
+        text.Documents.read([str(tmp_path / "plain")])
     selected = write_dataset(tmp_path / "some", [["a"]], _indices_files=[{"filename": "i.arrow"}])
     with pytest.raises(DataError, match="selection of another dataset; .* flatten_indices"):
-        text.read_documents([str(selected)])
+        text.Documents.read([str(selected)])

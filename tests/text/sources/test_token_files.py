@@ -11,12 +11,12 @@ from jaxformer.text import (
     Windows,
     build_stream,
     byte_tokenizer,
-    check_token_files,
     map_token_files,
     train_word,
-    with_mask,
+    with_special_tokens,
 )
 from jaxformer.text.sources import checked_tokens
+from jaxformer.text.sources.checked_tokens import check_token_files
 
 BYTES = byte_tokenizer()
 END = BYTES.end_of_text
@@ -97,10 +97,6 @@ def test_documents_end_with_the_end_of_text(tmp_path):
     assert packed["segment_ids"].tolist() == [1, 2, 2, 2, 3]
 
 
-def test_end_at_the_end_starts_no_document(tmp_path):
-    assert check(write(tmp_path / "a.bin", [97, END, 98, END])).offsets.tolist() == [0, 2]
-
-
 @pytest.mark.parametrize("chunk", [1, 3, 1000])
 def test_files_are_one_stream_in_their_order(tmp_path, chunk, monkeypatch):
     """A document may go on in the next file."""
@@ -134,12 +130,6 @@ def test_both_sides_of_a_split_have_tokens(tmp_path, fraction):
         map_token_files([write(tmp_path / "a.bin", TOKENS)]).split(fraction)
 
 
-def test_fingerprint_is_that_of_the_tokens(tmp_path):
-    first = check(write(tmp_path / "a.bin", TOKENS)).fingerprint
-    assert check(write(tmp_path / "b.npy", TOKENS)).fingerprint == first
-    assert check(write(tmp_path / "a.bin", [*TOKENS[:-1], 1])).fingerprint != first
-
-
 @pytest.mark.parametrize("bad", [257, -1, 2**40])
 def test_token_outside_the_vocabulary_is_named_with_file_and_index(tmp_path, bad):
     path = write(tmp_path / "a.npy", [*TOKENS, bad, 5], "<i8")
@@ -154,7 +144,7 @@ def test_token_outside_the_vocabulary_is_named_with_file_and_index(tmp_path, bad
 def test_mask_is_no_token_of_a_file(tmp_path):
     path = write(tmp_path / "a.bin", [*TOKENS, 257])
     with pytest.raises(DataError, match="got 257 at index"):
-        check(path, tokenizer=with_mask(BYTES))
+        check(path, tokenizer=with_special_tokens(BYTES, ["<|mask|>"]))
 
 
 def test_bytes_of_tokens_that_do_not_say_them_are_not_counted(tmp_path):
@@ -166,7 +156,7 @@ def test_second_pass_reads_nothing(tmp_path, monkeypatch):
     path, cache = write(tmp_path / "a.bin", TOKENS), tmp_path / "cache"
     first = check(path, cache)
     assert isinstance(first.offsets, np.memmap)
-    monkeypatch.setattr(checked_tokens, "scan_tokens", None)
+    monkeypatch.setattr(checked_tokens, "checked_chunks", None)
     again = check(path, cache)
     np.testing.assert_array_equal(again.tokens, first.tokens)
     np.testing.assert_array_equal(again.offsets, first.offsets)
@@ -182,7 +172,7 @@ def test_other_tokens_are_read_anew(tmp_path, change):
         write(path, [*TOKENS[:-1], END])
         os.utime(path, ns=(0, 0))
     elif change == "tokenizer":
-        tokenizer = with_mask(BYTES)
+        tokenizer = with_special_tokens(BYTES, ["<|mask|>"])
     files = map_token_files([path])
     files = files.split(0.5)[0] if change == "range" else files
     read = []
@@ -206,15 +196,6 @@ def test_file_that_changes_while_it_is_read_is_an_error(tmp_path):
     path.unlink()
     with pytest.raises(DataError, match="a.bin': No such file"):
         check_token_files(files, BYTES, None)
-
-
-def test_two_bytes_do_not_hold_a_large_vocabulary(tmp_path):
-    tokenizer = train_word([" ".join(f"w{i}" for i in range(2**16))])
-    with pytest.raises(
-        DataError, match=r"65,536, got a tokenizer of vocab_size=65538 .*dtype to \"uint32\""
-    ):
-        check(write(tmp_path / "a.bin", [0, 1]), tokenizer=tokenizer)
-    assert check(write(tmp_path / "a.npy", [0, 65537], "<u4"), tokenizer=tokenizer)
 
 
 @pytest.mark.parametrize(

@@ -89,8 +89,3 @@ def test_pair_of_another_form_than_two_texts_with_tokens_between_is_refused(pair
     assert special == SurroundingTokens((0,), (1,))
     with pytest.raises(DataError, match="got none; use the tokenizer.json of a model"):
         special.around_pair(np.array([2]), np.array([3]))
-
-
-def test_template_without_the_text_is_refused():
-    with pytest.raises(DataError, match="must have the text once, got 2 times"):
-        template_tokens(tokenizer_with(template("$A </s> $A")))

@@ -1,7 +1,4 @@
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given, settings
@@ -14,8 +11,8 @@ from jaxformer.text import (
     train_bpe,
     train_character,
     train_word,
-    with_mask,
 )
+from tests.text.tokenizers.test_tokenizers import with_mask
 
 TEXT = "b a a b c, d. (e) d"
 TRAINERS = {
@@ -92,22 +89,6 @@ def test_bpe_learns_nothing_from_pairs_that_occur_once():
     assert train_bpe(["once, by"], vocab_size=307).vocab_size == 257
 
 
-def test_training_does_not_depend_on_the_hash_seed():
-    # This process hashes strings with a random seed, another one with this.
-    code = (
-        "from jaxformer.text import *; import json, sys; t = [sys.argv[1]];"
-        "made = train_character(t), train_word(t), train_bpe(t, 307);"
-        "print(json.dumps([tokenizer.to_json() for tokenizer in made]))"
-    )
-    printed = subprocess.run(
-        [sys.executable, "-c", code, TEXT * 3],
-        env=os.environ | {"PYTHONHASHSEED": "1"},
-        capture_output=True,
-        check=True,
-    ).stdout
-    assert json.loads(printed) == [train([TEXT * 3]).to_json() for train in TRAINERS.values()]
-
-
 @pytest.mark.parametrize("train", TRAINERS.values(), ids=TRAINERS)
 @pytest.mark.parametrize(
     "texts, rule",
@@ -145,12 +126,6 @@ def test_mask_is_never_read_from_text_and_never_decoded(train):
     assert masked.byte_length(masked.mask) == 0
     stream = masked.stream()
     assert stream.push([masked.mask]) + stream.push(ids) + stream.flush() == tokenizer.decode(ids)
-
-
-def test_mask_is_added_once():
-    masked = with_mask(byte_tokenizer())
-    with pytest.raises(DataError, match=r"token <\|mask\|> yet, got one .* as id 257; use it as"):
-        with_mask(masked)
 
 
 def test_vocabulary_too_small_is_refused():
