@@ -17,6 +17,7 @@ from jaxformer.functional.sharding import on_one_device
 from jaxformer.runs import TextModel, task_class
 from jaxformer.runs.weights.shapes import split_shapes
 from jaxformer.runs.weights.trials import combine_of
+from jaxformer.training.parallel import check_batch_size
 from jaxformer.training.step import checked_loss
 
 
@@ -40,12 +41,7 @@ def batch_rows(config: ExperimentConfig, num_shards: int) -> int:
     training, length = config.training, config.model.max_len
     parts = num_shards * training.accumulate_steps
     if training.batch_size is not None:
-        if training.batch_size % parts:
-            raise ConfigError(
-                "training.batch_size must be a multiple of the devices that split the rows * "
-                f"accumulate_steps = {num_shards} * {training.accumulate_steps}, got "
-                f"{training.batch_size}; change one of them"
-            )
+        check_batch_size(training.batch_size, num_shards, training.accumulate_steps)
         return training.batch_size
     assert training.batch_tokens is not None  # the config requires one of the two
     rows = training.batch_tokens // length // parts * parts

@@ -54,15 +54,19 @@ def make_runner(
         )
     used = jax.devices() if devices is None else jax.local_devices()[:devices]
     runner = runner_on(used, kind, mesh)
-    if batch_size is not None and batch_size % (runner.num_shards * accumulate_steps):
-        axes = "mesh.data * mesh.fsdp * mesh.expert"
-        parts = axes if isinstance(runner, MeshRunner) else "devices"
-        raise ConfigError(
-            f"training.batch_size must be a multiple of {parts} * accumulate_steps = "
-            f"{runner.num_shards} * {accumulate_steps}, got {batch_size}; change one of them, or "
-            "set training.devices"
-        )
+    if batch_size is not None:
+        check_batch_size(batch_size, runner.num_shards, accumulate_steps)
     return runner
+
+
+def check_batch_size(batch_size: int, num_shards: int, accumulate_steps: int) -> None:
+    """Raises ConfigError unless the rows of a batch divide over devices and micro-batches."""
+    if batch_size % (num_shards * accumulate_steps):
+        raise ConfigError(
+            f"training.batch_size must be a multiple of devices * accumulate_steps = {num_shards} "
+            f"* {accumulate_steps}, got {batch_size}, where devices are those that split the rows "
+            "(mesh.data * mesh.fsdp * mesh.expert); change one of them, or set training.devices"
+        )
 
 
 def runner_on(devices: Sequence[jax.Device], kind: str, mesh: MeshConfig | None) -> Runner:
