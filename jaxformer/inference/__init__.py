@@ -12,11 +12,13 @@ from jaxformer.inference.sampling import (
     sample,
 )
 from jaxformer.inference.token_rows import check_prompts, check_sources
+from jaxformer.inference.token_rules import TokenOptions
 from jaxformer.inference.translate import Hypothesis, translate, translate_stream
 
 __all__ = [
     "Beams",
     "Hypothesis",
+    "TokenOptions",
     "beam_search",
     "check_prompts",
     "check_sources",

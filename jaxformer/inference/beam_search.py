@@ -13,10 +13,11 @@ from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.functional.checks import Array, as_array, check_axes, check_dtype, known_values
 from jaxformer.inference.beams import Beams, SearchState, advance, length_divisors, start_state
 from jaxformer.inference.token_rows import as_ids, require_int
-from jaxformer.inference.token_rules import HypothesisRules
+from jaxformer.inference.token_rules import HypothesisRules, TokenOptions
 
 _StepFunction = Callable[[jax.Array, Any], tuple[jax.Array, Any]]
 
+_TOKEN_OPTIONS = TokenOptions.__annotations__.keys()
 _MOST_TOKENS = 2**31 - 1  # an int32
 
 
@@ -27,12 +28,7 @@ def beam_search(
     *,
     max_new_tokens: int,
     end_tokens: Sequence[int],
-    vocab_size: int | None = None,
-    forbidden_tokens: Sequence[int] = (),
-    renormalize: bool = False,
-    forced_first_token: int | None = None,
-    forced_last_token: int | None = None,
-    **search: Any,
+    **options: Any,
 ) -> Beams:
     r"""Beam search: keeps the `beam_size` most probable hypotheses per row at each step.
 
@@ -76,19 +72,11 @@ def beam_search(
         start_tokens: int `[B]`, the last token of each prompt, or a decoder's start token.
         max_new_tokens: L, maximum length of a hypothesis.
         end_tokens: ids that end a hypothesis; none = all have `max_new_tokens` tokens.
-        vocab_size: logits of ids at or above it (vocabulary padding) are cut off before the
-            softmax.
-        forbidden_tokens: ids that no hypothesis may contain, such as padding. Excluding tokens, by
-            this or by the n-gram and length rules, leaves the other probabilities as they are,
-            unless renormalize is set.
-        renormalize: whether to scale the probabilities of the remaining tokens to sum to 1.
-        forced_first_token: id that starts every hypothesis, such as the target language. Its
-            log-probability counts as 0.
-        forced_last_token: id that ends a hypothesis of max_new_tokens, likewise; usually an
-            end token.
-        **search: beam_size (W), num_best (n), length_penalty, early_stopping, no_repeat_ngram_size
-            (the start token, such as the last token of a prompt, counts) and min_new_tokens, with
-            the meanings and defaults of `BeamSearchConfig`.
+        **options: vocab_size, forbidden_tokens, renormalize, forced_first_token and
+            forced_last_token, as in `TokenOptions`; and beam_size (W), num_best (n),
+            length_penalty, early_stopping, no_repeat_ngram_size (the start token, such as the last
+            token of a prompt, counts) and min_new_tokens, with the meanings and defaults of
+            `BeamSearchConfig`.
 
     Returns:
         The n best finished hypotheses of every row.
@@ -113,36 +101,28 @@ def beam_search(
         >>> [round(probability, 2) for probability in jnp.exp(beams.log_probs[0]).tolist()]
         [0.54, 0.4]
     """
-    settings = BeamSearchConfig(**search)
-    beam_size = settings.beam_size
+    token_options = {name: options.pop(name) for name in _TOKEN_OPTIONS & options.keys()}
+    search = BeamSearchConfig(**options)
     require_int("max_new_tokens", max_new_tokens, 1)
     if not callable(step_fn):
         raise ConfigError(f"step_fn must be a function, got {step_fn!r}")
-    if beam_size * max_new_tokens > _MOST_TOKENS:
+    if search.beam_size * max_new_tokens > _MOST_TOKENS:
         raise ConfigError(
-            f"beam_size * max_new_tokens must be at most 2**31 - 1, got {beam_size} * "
+            f"beam_size * max_new_tokens must be at most 2**31 - 1, got {search.beam_size} * "
             f"{max_new_tokens}"
         )
-    divisors = length_divisors(max_new_tokens, settings.length_penalty)
+    divisors = length_divisors(max_new_tokens, search.length_penalty)  # [L]
 
     start = as_array("start_tokens", start_tokens)
     check_axes("start_tokens", start, "B")
     check_dtype("start_tokens", start, "integer")
-    last = repeat(start.astype(jnp.int32), "b -> b w", w=beam_size)
+    last = repeat(start.astype(jnp.int32), "b -> b w", w=search.beam_size)
     starts = rearrange(last, "b w -> b w 1")
-    cache = _repeat_for_beams(cache, len(start), beam_size)
+    cache = _repeat_for_beams(cache, len(start), search.beam_size)
     step_fn = jax.jit(step_fn)  # traced once, for the check and for the loop
     num_logits = _check_step(step_fn, last, cache)
-    if vocab_size is None:
-        vocab_size = num_logits
-    require_int("vocab_size", vocab_size, 1, num_logits)
-    ends = as_ids("end_tokens", end_tokens)
-    rules = HypothesisRules(
-        end_tokens=ends, vocab_size=vocab_size, max_new_tokens=max_new_tokens,
-        no_repeat_ngram_size=settings.no_repeat_ngram_size, min_new_tokens=settings.min_new_tokens,
-        forbidden_tokens=as_ids("forbidden_tokens", forbidden_tokens), renormalize=renormalize,
-        forced_first_token=forced_first_token, forced_last_token=forced_last_token,
-    )  # fmt: skip
+    rules = _rules(search, max_new_tokens, num_logits, end_tokens, token_options)
+    ends = rules.end_tokens
     state = start_state(cache, last, max_new_tokens, ends[0] if ends else 0)
 
     def unfinished(state: SearchState) -> jax.Array:
@@ -153,7 +133,7 @@ def beam_search(
         hypotheses = rearrange(jnp.concatenate([starts, state.tokens], axis=-1), "b w l -> (b w) l")
         new = rules.log_probs(logits, state.step, hypotheses)
         state = state._replace(cache=cache)
-        return advance(state, new, jnp.asarray(divisors), ends, settings.early_stopping)
+        return advance(state, new, jnp.asarray(divisors), ends, search.early_stopping)
 
     finished = jax.lax.while_loop(unfinished, step, state).finished
     scores = known_values(finished.scores)
@@ -163,7 +143,23 @@ def beam_search(
             f"the logits of step_fn are NaN or +inf in row {row}; the model has diverged, or its "
             "parameters are damaged"
         )
-    return jax.tree.map(lambda leaf: leaf[:, : settings.num_best], finished)
+    return jax.tree.map(lambda leaf: leaf[:, : search.num_best], finished)
+
+
+def _rules(
+    search: BeamSearchConfig, max_new_tokens: int, num_logits: int, end_tokens: Sequence[int],
+    options: dict[str, Any],
+) -> HypothesisRules:  # fmt: skip
+    """Rules for the next token, of checked options."""
+    vocab_size = options.get("vocab_size")
+    vocab_size = num_logits if vocab_size is None else vocab_size
+    require_int("vocab_size", vocab_size, 1, num_logits)
+    forbidden_tokens = as_ids("forbidden_tokens", options.get("forbidden_tokens", ()))
+    return HypothesisRules(
+        **options | {"vocab_size": vocab_size, "forbidden_tokens": forbidden_tokens},
+        end_tokens=as_ids("end_tokens", end_tokens), max_new_tokens=max_new_tokens,
+        no_repeat_ngram_size=search.no_repeat_ngram_size, min_new_tokens=search.min_new_tokens,
+    )  # fmt: skip
 
 
 def _repeat_for_beams(cache: Any, batch: int, beam_size: int) -> Any:

@@ -71,6 +71,16 @@ def start_state(cache: Any, last: jax.Array, max_new_tokens: int, padding: int) 
     )
 
 
+class _Candidates(NamedTuple):
+    """Continuations of the running hypotheses by a token, most probable first."""
+
+    tokens: jax.Array  # [B, C, L]
+    last: jax.Array  # [B, C], the newest token
+    parents: jax.Array  # [B, C], index of the running hypothesis
+    log_probs: jax.Array  # [B, C]
+    ends: jax.Array  # [B, C], whether it is a whole hypothesis
+
+
 def advance(
     state: SearchState,  # its cache already has the newest tokens
     new: jax.Array,  # float32 [B*W, V], log-probabilities of the next token
@@ -79,59 +89,83 @@ def advance(
     early_stopping: bool | Literal["never"],
 ) -> SearchState:
     """State of the search after one more token."""
-    totals = _continuation_log_probs(new, state.log_probs)
-    batch, beam_size, vocab_size = totals.shape
+    batch, beam_size = state.last.shape
+    totals = _continuation_log_probs(new, state.log_probs)  # [B, W, V]
+    is_damaged = jnp.isnan(totals).any(axis=(1, 2))  # [B]
+    candidates = _rank(totals, state, end_tokens)
+    finished = _finish(state, candidates, divisors[state.step])
+    running = _prune(candidates, beam_size)
+    finished = finished._replace(
+        scores=jnp.where(is_damaged[:, None], jnp.nan, finished.scores),
+        log_probs=jnp.where(is_damaged[:, None], jnp.nan, finished.log_probs),
+    )
+    # Rows that are done keep computing until all are; only their results must not change.
+    keep = jax.vmap(lambda done, old, new: jnp.where(done, old, new))
+    finished = jax.tree.map(lambda *leaves: keep(state.done, *leaves), state.finished, finished)
+    is_done = _stop(running, finished, state.step, divisors, early_stopping)
+    # The cache has leading axis B*W, so gather beams by their index in the whole batch.
+    rows = rearrange(jnp.arange(batch) * beam_size, "b -> b 1")
+    gather = rearrange(rows + running.parents, "b w -> (b w)")
+    return SearchState(
+        step=state.step + 1,
+        cache=jax.tree.map(lambda leaf: leaf[gather], state.cache),
+        last=running.last,
+        tokens=running.tokens,
+        log_probs=running.log_probs,
+        finished=finished,
+        done=state.done | is_done | is_damaged,
+    )
+
+
+def _rank(totals: jax.Array, state: SearchState, end_tokens: tuple[int, ...]) -> _Candidates:
+    """The C = (1 + E) W most probable continuations of a row, for E end tokens."""
+    _, beam_size, vocab_size = totals.shape
     # Among equal values, top_k takes the lower index: lower beam, then lower token.
     flat = rearrange(totals, "b w v -> b (w v)")
-    log_probs, index = largest(flat, min(1 + len(end_tokens), vocab_size) * beam_size)
+    log_probs, index = largest(flat, min(1 + len(end_tokens), vocab_size) * beam_size)  # [B, C]
     parents, last = index // vocab_size, index % vocab_size
-    length = state.step + 1
     tokens = _take_rows(state.tokens, parents).at[:, :, state.step].set(last)
-    ends = jnp.isin(last, jnp.asarray(end_tokens, jnp.int32)) | (length == state.tokens.shape[2])
+    is_longest = state.step + 1 == state.tokens.shape[2]
+    ends = jnp.isin(last, jnp.asarray(end_tokens, jnp.int32)) | is_longest
+    return _Candidates(tokens, last, parents, log_probs, ends)
 
+
+def _finish(state: SearchState, candidates: _Candidates, divisor: jax.Array) -> Beams:
+    """The best W finished hypotheses, with the candidates that end among the first W."""
+    beam_size, log_probs = state.last.shape[1], candidates.log_probs
     ending = Beams(
-        tokens=tokens,
-        lengths=jnp.full_like(last, length),
-        scores=jnp.where(ends, log_probs / divisors[state.step], -jnp.inf),
+        tokens=candidates.tokens,
+        lengths=jnp.full_like(candidates.last, state.step + 1),
+        scores=jnp.where(candidates.ends, log_probs / divisor, -jnp.inf),
         log_probs=log_probs,
     )
     # top_k prefers the lower index, so an empty place (score -inf) stays empty instead of taking a
     # candidate that has not ended.
     pool = jax.tree.map(
         lambda old, new: jnp.concatenate([old, new[:, :beam_size]], axis=1), state.finished, ending
-    )
-    finished = _take_rows(pool, jax.lax.top_k(pool.scores, beam_size)[1])
+    )  # [B, 2 W, ...]
+    return _take_rows(pool, jax.lax.top_k(pool.scores, beam_size)[1])
 
-    log_probs, best = jax.lax.top_k(jnp.where(ends, -jnp.inf, log_probs), beam_size)
-    parents, last, tokens = _take_rows((parents, last, tokens), best)
-    # The cache has leading axis B*W, so gather beams by their index in the whole batch.
-    rows = rearrange(jnp.arange(batch) * beam_size, "b -> b 1")
-    gather = rearrange(rows + parents, "b w -> (b w)")
 
-    damaged = jnp.isnan(totals).any(axis=(1, 2))
-    finished = finished._replace(
-        scores=jnp.where(damaged[:, None], jnp.nan, finished.scores),
-        log_probs=jnp.where(damaged[:, None], jnp.nan, finished.log_probs),
-    )
-    # Rows that are done keep computing until all are; only their results must not change.
-    keep = jax.vmap(lambda done, old, new: jnp.where(done, old, new))
-    finished = jax.tree.map(lambda *leaves: keep(state.done, *leaves), state.finished, finished)
-    worst = finished.scores[:, -1]  # -inf until there are W
+def _prune(candidates: _Candidates, beam_size: int) -> _Candidates:
+    """The W most probable candidates that do not end."""
+    running = jnp.where(candidates.ends, -jnp.inf, candidates.log_probs)
+    log_probs, best = jax.lax.top_k(running, beam_size)  # [B, W]
+    return _take_rows(candidates, best)._replace(log_probs=log_probs)
+
+
+def _stop(
+    running: _Candidates, finished: Beams, step: jax.Array, divisors: jax.Array,
+    early_stopping: bool | Literal["never"],
+) -> jax.Array:  # fmt: skip
+    """Whether no running hypothesis of a row can become one of the results, bool `[B]`."""
+    worst, best = finished.scores[:, -1], running.log_probs[:, 0]  # -inf until there are W; if none
     if early_stopping is True:
-        done = ~jnp.isneginf(worst) | jnp.isneginf(log_probs[:, 0])
-    else:
-        present = divisors[state.step]
-        highest = jnp.maximum(present, divisors[-1]) if early_stopping == "never" else present
-        done = log_probs[:, 0] / highest <= worst  # also if none is running: -inf
-    return SearchState(
-        step=length,
-        cache=jax.tree.map(lambda leaf: leaf[gather], state.cache),
-        last=last,
-        tokens=tokens,
-        log_probs=log_probs,
-        finished=finished,
-        done=state.done | done | damaged,
-    )
+        return ~jnp.isneginf(worst) | jnp.isneginf(best)
+    highest = divisors[step]
+    if early_stopping == "never":
+        highest = jnp.maximum(highest, divisors[-1])
+    return best / highest <= worst  # also if none is running: -inf
 
 
 def largest(rows: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:

@@ -12,10 +12,10 @@ from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional import platforms
 from jaxformer.models.encoder_decoder import EncoderDecoder
-from jaxformer.models.inputs import TransformerInputs
 from jaxformer.models.transformer import Transformer, TransformerOutput
+from jaxformer.models.transformer_inputs import TransformerInputs
 from jaxformer.modules.block import is_unchanged
-from jaxformer.modules.stack import layer_execution
+from jaxformer.modules.execution import layer_execution
 
 _KINDS = {"decoder": "a Decoder", "encoder_decoder": "an EncoderDecoder"}
 # Decoding calls these methods, not the model, because it needs a prompt's logits at one token only.

@@ -13,9 +13,9 @@ from jaxformer.inference.sampling import sample
 from jaxformer.inference.token_rules import TokenRules
 from jaxformer.models import init_cache
 from jaxformer.models.decoder import computation_dtype
-from jaxformer.models.inputs import TransformerInputs
 from jaxformer.models.transformer import TransformerOutput
-from jaxformer.modules.layer_caches import Cache
+from jaxformer.models.transformer_inputs import TransformerInputs
+from jaxformer.modules.stacked_layers import Cache
 
 # XLA's CPU compiler turns each loop that it considers small into one function, which runs on one
 # core. In jax 0.12 that is every loop without library calls, such as the loop of one row; it also
@@ -152,53 +152,60 @@ def decode(
         carry: tuple[jax.Array, DecodingState, jax.Array],
     ) -> tuple[jax.Array, DecodingState, jax.Array]:
         index, state, chunk = carry
-        # Folds in the row's own count, so that draws do not depend on chunks or other rows.
-        rngs = jax.vmap(jax.random.fold_in)(state.rngs, state.generated)
-        logits = state.logits
-        tokens, lengths = (None, None) if state.history is None else state.history
-        is_short = None if state.least is None else state.generated < state.least
-        ruled_out = rules.ruled_out(logits.shape[1], tokens, lengths, is_short)
-        if ruled_out is not None:
-            logits = jnp.where(ruled_out, -jnp.inf, logits)
-        token = sample(logits, rngs, sampling, state.seen)
+        token = _next_tokens(state, sampling, rules)  # [B]
         # A row without a token, -1, stops too; the caller reports it.
         stopped = jnp.isin(token, jnp.asarray((-1, *rules.end_tokens), jnp.int32))
         # Rows that are done have length 0: they write nothing to the cache and count nothing.
-        active = (~state.done).astype(jnp.int32)
-
-        history = state.history
+        active = (~state.done).astype(jnp.int32)  # [B]
+        history, seen = state.history, state.seen
         if history is not None:
             # Rows that are done write behind their tokens, which is harmless.
             history = _History(
                 history.tokens.at[jnp.arange(batch), history.lengths].set(token),
                 history.lengths + active,
             )
-
-        def forward(model: nn.Module) -> tuple[Cache | None, jax.Array]:
-            if state.cache is None:
-                assert history is not None  # tracked without a cache
-                inputs: TransformerInputs = {"lengths": history.lengths, **state.encoded}
-                return None, _last_logits(model, *history, inputs)[1]
-            inputs = {"lengths": active, "cache": state.cache}
-            if state.cross_cache is not None:
-                inputs["cross_cache"] = state.cross_cache
-            output = decoder_states(model, token[:, None], inputs)
-            return output.cache, model.logits(output.hidden[:, 0])
-
-        cache, logits = nn.apply(forward, model)({"params": params})
-        seen = state.seen
         if seen is not None:
             seen = seen.at[jnp.arange(batch), token].set(True)
+        state = state._replace(seen=seen, history=history)
+        forward = functools.partial(_next_logits, token=token, active=active, state=state)
+        cache, logits = nn.apply(forward, model)({"params": params})
         new = state._replace(
             cache=cache,
             logits=logits,
             generated=state.generated + active,
             done=state.done | stopped,
-            seen=seen,
-            history=history,
         )
         return index + 1, new, chunk.at[:, index].set(token)
 
     chunk = jnp.zeros((batch, chunk_size), jnp.int32)
     _, state, chunk = jax.lax.while_loop(unfinished, step, (jnp.int32(0), state, chunk))
     return state, chunk
+
+
+def _next_tokens(state: DecodingState, sampling: SamplingConfig, rules: TokenRules) -> jax.Array:
+    """Samples a token for every row, int32 `[B]`."""
+    # Folds in the row's own count, so that draws do not depend on chunks or other rows.
+    rngs = jax.vmap(jax.random.fold_in)(state.rngs, state.generated)  # [B]
+    logits = state.logits  # [B, V]
+    tokens, lengths = (None, None) if state.history is None else state.history
+    is_short = None if state.least is None else state.generated < state.least
+    ruled_out = rules.ruled_out(logits.shape[1], tokens, lengths, is_short)
+    if ruled_out is not None:
+        logits = jnp.where(ruled_out, -jnp.inf, logits)
+    return sample(logits, rngs, sampling, state.seen)
+
+
+def _next_logits(
+    model: nn.Module, *, token: jax.Array, active: jax.Array, state: DecodingState
+) -> tuple[Cache | None, jax.Array]:
+    """Cache with the new tokens `[B]` of active rows, and logits `[B, V]` of those after them."""
+    if state.cache is None:
+        assert state.history is not None  # tracked without a cache
+        tokens, lengths = state.history
+        inputs: TransformerInputs = {"lengths": lengths, **state.encoded}
+        return None, _last_logits(model, tokens, lengths, inputs)[1]
+    inputs = {"lengths": active, "cache": state.cache}
+    if state.cross_cache is not None:
+        inputs["cross_cache"] = state.cross_cache
+    output = decoder_states(model, token[:, None], inputs)
+    return output.cache, model.logits(output.hidden[:, 0])

@@ -29,7 +29,7 @@ from jaxformer.inference.token_rows import (
     round_up,
 )
 from jaxformer.inference.token_rules import TokenRules
-from jaxformer.modules.layer_variables import split_layers
+from jaxformer.modules.stacked_layers import split_layers
 
 _DEFAULT_SAMPLING = SamplingConfig()
 _LENGTH_STEP = 64  # capacities are rounded up to it, so that few shapes compile
@@ -44,8 +44,7 @@ def generate(
         model: as in `generate_stream`.
         params: as in `generate_stream`.
         prompts: as in `generate_stream`.
-        **options: max_new_tokens, rng, sampling, stop_tokens, vocab_size, forbidden_tokens,
-            use_cache and sources, as in `generate_stream`.
+        **options: the keyword arguments of `generate_stream`, but for chunk_size.
 
     Returns:
         The new tokens of every prompt, int32, including the stop token.
@@ -162,36 +161,27 @@ def generate_stream(
         end_tokens=stops, vocab_size=vocab_size, forbidden_tokens=forbidden,
         no_repeat_ngram_size=sampling.no_repeat_ngram_size,
     )  # fmt: skip
-    return _chunks(
-        model, params, rows, capacity, use_cache=use_cache, max_new_tokens=max_new_tokens,
-        chunk_size=chunk_size, sampling=sampling, rules=rules,
-    )  # fmt: skip
 
+    def chunks() -> Iterator[list[np.ndarray]]:
+        state = prefill(
+            model, params, rows, capacity=capacity, track_seen=sampling.repetition_penalty != 1,
+            track_history=sampling.no_repeat_ngram_size > 0 or not use_cache, use_cache=use_cache,
+        )  # fmt: skip
+        for produced in range(0, max_new_tokens, chunk_size):
+            # Traced, so that a shorter last chunk does not recompile.
+            limit = min(chunk_size, max_new_tokens - produced)
+            before = np.asarray(state.generated)
+            state, chunk = decode(
+                model, params, state, limit, chunk_size=chunk_size, sampling=sampling, rules=rules
+            )
+            counts = np.asarray(state.generated) - before
+            new = [row[:count] for row, count in zip(np.asarray(chunk), counts, strict=True)]
+            _check_drawn(new, before, sampling)
+            yield new
+            if np.asarray(state.done).all():
+                return
 
-def _chunks(
-    model: nn.Module, params: Any, prompts: Prompts, capacity: int, *, use_cache: bool,
-    max_new_tokens: int, chunk_size: int, sampling: SamplingConfig, rules: TokenRules,
-) -> Iterator[list[np.ndarray]]:  # fmt: skip
-    """The chunks of `generate_stream`, whose arguments were checked."""
-    state = prefill(
-        model, params, prompts, capacity=capacity, track_seen=sampling.repetition_penalty != 1,
-        track_history=sampling.no_repeat_ngram_size > 0 or not use_cache, use_cache=use_cache,
-    )  # fmt: skip
-    produced = 0
-    while produced < max_new_tokens:
-        # Traced, so that a shorter last chunk does not recompile.
-        limit = min(chunk_size, max_new_tokens - produced)
-        before = np.asarray(state.generated)
-        state, chunk = decode(
-            model, params, state, limit, chunk_size=chunk_size, sampling=sampling, rules=rules
-        )
-        taken = np.asarray(state.generated) - before
-        rows = [row[:count] for row, count in zip(np.asarray(chunk), taken, strict=True)]
-        _check_drawn(rows, before, sampling)
-        yield rows
-        produced += limit
-        if np.asarray(state.done).all():
-            return
+    return chunks()
 
 
 def _least(sampling: SamplingConfig, lengths: list[int]) -> jax.Array | None:

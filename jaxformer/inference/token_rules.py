@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+from collections.abc import Sequence
+from typing import TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,29 @@ import numpy as np
 from jaxformer.functional.checks import static_bool
 from jaxformer.inference.ngrams import repeated_ngrams
 from jaxformer.inference.token_rows import require_int
+
+
+class TokenOptions(TypedDict, total=False):
+    """Keyword arguments of `beam_search` and `translate` about single tokens.
+
+    Args:
+        vocab_size: logits of ids at or above it (vocabulary padding) are cut off before the
+            softmax.
+        forbidden_tokens: ids that no hypothesis may contain, such as padding in Marian. Excluding
+            tokens, by this or by the n-gram and length rules, leaves the other probabilities as
+            they are, unless renormalize is set.
+        renormalize: whether to scale the probabilities of the remaining tokens to sum to 1.
+        forced_first_token: id that starts every hypothesis, such as the target language in NLLB.
+            Its log-probability counts as 0.
+        forced_last_token: id that ends a hypothesis of `max_new_tokens`, likewise; usually an end
+            token, as in BART and Marian.
+    """
+
+    vocab_size: int | None
+    forbidden_tokens: Sequence[int]
+    renormalize: bool
+    forced_first_token: int | None
+    forced_last_token: int | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,9 +74,9 @@ class HypothesisRules(TokenRules):
     vocab_size: int
     max_new_tokens: int
     min_new_tokens: int
-    renormalize: bool
-    forced_first_token: int | None
-    forced_last_token: int | None
+    renormalize: bool = False
+    forced_first_token: int | None = None
+    forced_last_token: int | None = None
 
     def __post_init__(self) -> None:
         """Checks ids and renormalize; `beam_search` has checked sizes and lengths."""
@@ -67,7 +92,7 @@ class HypothesisRules(TokenRules):
     def log_probs(self, logits: jax.Array, step: jax.Array, hypotheses: jax.Array) -> jax.Array:
         """Log-probabilities of the next token, float32 `[B, V]` in nats; -inf if ruled out."""
         # Hypotheses `[B, 1 + L]` have a start token and `step` tokens; the rest is ignored.
-        logits = logits[:, : self.vocab_size].astype(jnp.float32)
+        logits = logits[:, : self.vocab_size].astype(jnp.float32)  # [B, V]
         rows = len(hypotheses)
         is_short = (step < self.min_new_tokens)[None] if self.min_new_tokens else None
         ruled_out = self.ruled_out(logits.shape[1], hypotheses, jnp.full(rows, step + 1), is_short)

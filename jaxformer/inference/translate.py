@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import numpy as np
@@ -13,7 +13,7 @@ from flax import linen as nn
 
 from jaxformer.config import BeamSearchConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.functional.checks import is_int
+from jaxformer.functional.checks import check_keywords, is_int
 from jaxformer.inference.beam_search import beam_search
 from jaxformer.inference.beams import Beams
 from jaxformer.inference.decodable import (
@@ -24,11 +24,11 @@ from jaxformer.inference.decodable import (
     with_automatic_attention,
 )
 from jaxformer.inference.token_rows import as_ids, check_sources, pad_rows, require_int, round_up
+from jaxformer.inference.token_rules import TokenOptions
 from jaxformer.models import init_cache
 from jaxformer.models.decoder import computation_dtype
-from jaxformer.models.inputs import TransformerInputs
-from jaxformer.modules.layer_caches import Cache
-from jaxformer.modules.layer_variables import split_layers
+from jaxformer.models.transformer_inputs import TransformerInputs
+from jaxformer.modules.stacked_layers import Cache, split_layers
 
 _DEFAULT_SEARCH = BeamSearchConfig()
 _LENGTH_STEP = 16  # source lengths are rounded up to it, so that few shapes compile
@@ -63,8 +63,7 @@ def translate(
         model: as in `translate_stream`.
         params: as in `translate_stream`.
         sources: as in `translate_stream`.
-        **options: start_token, end_tokens, search, max_new_tokens, vocab_size, forbidden_tokens,
-            renormalize, forced_first_token, forced_last_token and rows, as in `translate_stream`.
+        **options: the keyword arguments of `translate_stream`.
 
     Returns:
         For every source, in the given order, its hypotheses, best first: search.num_best of them,
@@ -101,12 +100,8 @@ def translate_stream(
     end_tokens: Sequence[int],
     search: BeamSearchConfig = _DEFAULT_SEARCH,
     max_new_tokens: int | None = None,
-    vocab_size: int | None = None,
-    forbidden_tokens: tuple[int, ...] = (),
-    renormalize: bool = False,
-    forced_first_token: int | None = None,
-    forced_last_token: int | None = None,
     rows: int = 32,
+    **options: Unpack[TokenOptions],
 ) -> Iterator[list[tuple[int, list[Hypothesis]]]]:
     """Translates sources by beam search, yielding each finished batch, longest sources first.
 
@@ -125,14 +120,9 @@ def translate_stream(
         max_new_tokens: maximum length of a translation, including the end token. When not given:
             2 W + 16, with W the source length rounded up to a multiple of 16; or more if
             search.min_new_tokens plus the end token need it; at most max_len.
-        vocab_size: ids at or above it (vocabulary padding) are never generated.
-        forbidden_tokens: ids that are never generated, such as padding in Marian.
-        renormalize: whether to scale the probabilities of the tokens that are not ruled out (by
-            forbidden_tokens, for example) to sum to 1.
-        forced_first_token: id that starts every translation, such as the language in NLLB; it is
-            part of the hypothesis.
-        forced_last_token: id that ends a translation of max_new_tokens, as in BART and Marian.
         rows: maximum number of sources in a batch.
+        **options: vocab_size, forbidden_tokens, renormalize, forced_first_token and
+            forced_last_token, as in `TokenOptions`.
 
     Yields:
         For every source of a batch, its index and its hypotheses.
@@ -148,65 +138,56 @@ def translate_stream(
         raise ConfigError(
             f"search must be a BeamSearchConfig, got {search!r}; leave it out for the default"
         )
-    forbidden_tokens = as_ids("forbidden_tokens", forbidden_tokens)
-    end_tokens = as_ids("end_tokens", end_tokens)
-    options = _TokenOptions(
-        end_tokens, vocab_size, forbidden_tokens, renormalize, forced_first_token, forced_last_token
-    )
+    check_keywords("translate", options, TokenOptions)
+    ends = as_ids("end_tokens", end_tokens)
+    forbidden = as_ids("forbidden_tokens", options.get("forbidden_tokens", ()))
+    options = {**options, "forbidden_tokens": forbidden}
     lengths = _check(model, sources, start_token, max_new_tokens, rows)
-    return _translations(
-        with_automatic_attention(model), params, sources, lengths, start_token, search=search,
-        max_new_tokens=max_new_tokens, options=options, rows=rows,
-    )  # fmt: skip
+    size, max_len = min(rows, len(sources)), model.config.max_len
+    model = with_automatic_attention(model)
+    params = params if scans_layers(model) else split_layers(params)
 
-
-def _translations(
-    model: nn.Module, params: Any, sources: Sequence[Sequence[int]], lengths: list[int],
-    start_token: int, *, search: BeamSearchConfig, max_new_tokens: int | None,
-    options: "_TokenOptions", rows: int,
-) -> Iterator[list[tuple[int, list[Hypothesis]]]]:  # fmt: skip
-    """The batches of `translate_stream`, whose arguments were checked."""
-    config = model.config
-    if not scans_layers(model):
-        params = split_layers(params)
-    size = min(rows, len(sources))
-    for width, indices in _batches(lengths, config.max_len, size):
-        # A batch that is not full repeats a source: no new shape to compile, and the search takes
-        # no longer.
-        filled = indices + [indices[0]] * (size - len(indices))
-        longest = max(2 * width + 16, search.min_new_tokens + 1)
-        limit = min(config.max_len, longest) if max_new_tokens is None else max_new_tokens
-        beams = _search(
-            model,
-            params,
-            (
-                pad_rows([sources[index] for index in filled], width),
+    def translations() -> Iterator[list[tuple[int, list[Hypothesis]]]]:
+        for width, indices in _batches(lengths, max_len, size):
+            # A batch that is not full repeats a source: no new shape to compile, and the search
+            # takes no longer.
+            filled = indices + [indices[0]] * (size - len(indices))
+            longest = max(2 * width + 16, search.min_new_tokens + 1)
+            limit = min(max_len, longest) if max_new_tokens is None else max_new_tokens
+            beams = _search(
+                model,
+                params,
+                pad_rows([sources[index] for index in filled], width),  # [B, S]
                 np.asarray([lengths[index] for index in filled], np.int32),
-            ),
-            np.full(size, start_token, np.int32),
-            search=search,
-            max_new_tokens=limit,
-            options=options,
-        )
-        beams = jax.tree.map(np.asarray, beams)
-        damaged = np.isnan(beams.scores[: len(indices)]).any(axis=1)
-        if damaged.any():
-            raise DataError(
-                f"the model's logits are NaN or infinite for source {indices[damaged.argmax()]}; "
-                "it has diverged, or its parameters are damaged"
+                np.full(size, start_token, np.int32),
+                search=search,
+                max_new_tokens=limit,
+                end_tokens=ends,
+                options=tuple(options.items()),
             )
-        without = beams.lengths[: len(indices), 0] == 0
-        if without.any():
+            beams = jax.tree.map(np.asarray, beams)
+            _check_beams(beams, indices, limit, search, len(forbidden))
+            yield [(index, _hypotheses(beams, row, ends)) for row, index in enumerate(indices)]
+
+    return translations()
+
+
+def _check_beams(
+    beams: Beams, indices: list[int], limit: int, search: BeamSearchConfig, num_forbidden: int
+) -> None:
+    """Raises DataError unless each source, of these indices, has a translation."""
+    for row, index in enumerate(indices):
+        if np.isnan(beams.scores[row]).any():
             raise DataError(
-                f"source {indices[without.argmax()]} has no translation of up to {limit} tokens: "
-                f"no_repeat_ngram_size={search.no_repeat_ngram_size} and "
-                f"{len(options.forbidden_tokens)} forbidden tokens leave none to choose; raise the "
-                "size, or set it to 0"
+                f"the model's logits are NaN or infinite for source {index}; it has diverged, or "
+                "its parameters are damaged"
             )
-        yield [
-            (index, _hypotheses(beams, row, options.end_tokens))
-            for row, index in enumerate(indices)
-        ]
+        if beams.lengths[row, 0] == 0:
+            raise DataError(
+                f"source {index} has no translation of up to {limit} tokens: no_repeat_ngram_size="
+                f"{search.no_repeat_ngram_size} and {num_forbidden} forbidden tokens leave none to "
+                "choose; raise the size, or set it to 0"
+            )
 
 
 def _check(
@@ -244,31 +225,23 @@ def _batches(lengths: list[int], max_len: int, size: int) -> Iterator[tuple[int,
             yield shared, indices[start : start + size]
 
 
-class _TokenOptions(NamedTuple):
-    """Arguments of `beam_search` about single tokens."""
-
-    end_tokens: tuple[int, ...]
-    vocab_size: int | None
-    forbidden_tokens: tuple[int, ...]
-    renormalize: bool
-    forced_first_token: int | None
-    forced_last_token: int | None
-
-
-@functools.partial(jax.jit, static_argnames=("model", "search", "max_new_tokens", "options"))
+@functools.partial(
+    jax.jit, static_argnames=("model", "search", "max_new_tokens", "end_tokens", "options")
+)
 def _search(
     model: nn.Module,
     params: Any,
-    encoder_inputs: tuple[jax.Array, jax.Array],
-    start_tokens: jax.Array,
+    sources: jax.Array,  # int [B, S], padded on the right
+    lengths: jax.Array,  # int [B]
+    start_tokens: jax.Array,  # int [B]
     *,
     search: BeamSearchConfig,
     max_new_tokens: int,
-    options: _TokenOptions,
+    end_tokens: tuple[int, ...],
+    options: tuple[tuple[str, Any], ...],  # items of the `TokenOptions`
 ) -> Beams:
-    """Beam search for sources `[B, S]`, padded on the right, and their lengths `[B]`."""
+    """Beam search for a batch of sources."""
     config, variables = model.config, {"params": params}
-    sources, lengths = encoder_inputs
     empty_cache = functools.partial(
         init_cache, config, len(sources), dtype=computation_dtype(config, params),
         scanned=scans_layers(model),
@@ -308,8 +281,9 @@ def _search(
         empty_cache(max_new_tokens),
         start_tokens,
         max_new_tokens=max_new_tokens,
+        end_tokens=end_tokens,
         **settings,
-        **options._asdict(),
+        **dict(options),
     )
 
 

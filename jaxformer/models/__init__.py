@@ -2,15 +2,10 @@
 
 from jaxformer.functional.taps import Taps
 from jaxformer.models.attention_map import AttentionMap
+from jaxformer.models.classifier import DecoderClassifier, SequenceClassifier, TokenClassifier
 from jaxformer.models.contexts import AttentionFunctions
-from jaxformer.models.decoder import Decoder, DecoderClassifier, init_cache
-from jaxformer.models.encoder import (
-    Encoder,
-    MaskedLanguageModel,
-    PooledEncoder,
-    SequenceClassifier,
-    TokenClassifier,
-)
+from jaxformer.models.decoder import Decoder, init_cache
+from jaxformer.models.encoder import Encoder, MaskedLanguageModel, PooledEncoder
 from jaxformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderOutput
 from jaxformer.models.transformer import Transformer, TransformerOutput
 

@@ -1,6 +1,7 @@
 """Attention contexts: masks, biases and functions for each layer's attention."""
 
 import dataclasses
+import enum
 import functools
 from collections.abc import Callable, Mapping
 from typing import cast
@@ -21,14 +22,15 @@ from jaxformer.functional.checks import is_symbolic
 from jaxformer.functional.multi_head import AttentionFunction, KVCache, Rotation, WindowCache
 from jaxformer.functional.platforms import default_platform
 from jaxformer.modules.attention import AttentionContext
-from jaxformer.modules.layer_caches import Cache, caches_of_layers
 from jaxformer.modules.mesh import mesh_axes, num_parts
 from jaxformer.modules.positions import Positions
+from jaxformer.modules.stacked_layers import Cache, caches_of_layers
 
 AttentionFunctions = AttentionFunction | Mapping[str, AttentionFunction]
 """One attention function for all layers, or a dict of functions that layers choose by name."""
 
 _DEFAULT_ATTENTION = "dot_product"
+_MESH_AXES = ("batch", "sequence", "heads")  # logical axes of rows, tokens and heads
 
 
 def layer_contexts(
@@ -58,7 +60,7 @@ def layer_contexts(
         if key not in contexts:
             scheme = scheme_of(layer)
             if id(scheme) not in rotations:
-                rotations[id(scheme)] = scheme.rotation_for(positions, room)
+                rotations[id(scheme)] = scheme.rotation(positions, room)
             size = config.window_of(layer)
             context = dataclasses.replace(
                 shared,
@@ -83,32 +85,50 @@ def _room(config: ModelConfig, num_tokens: int, cache: Cache | None) -> int:
     return min([config.max_len, *whole[:1]])  # capacities are rounded up
 
 
+class _Split(enum.Enum):
+    """How the devices that jit splits a program over share self-attention."""
+
+    BY_XLA = enum.auto()  # as XLA partitions any operation
+    BY_ROWS_AND_HEADS = enum.auto()  # a part each, in which it can call the kernel of TPUs
+    IN_A_RING = enum.auto()  # a part of the tokens each; keys and values go round
+
+
+def _split_of(
+    context: AttentionContext, config: ModelConfig, num_rows: int, num_tokens: int
+) -> _Split:
+    """Chooses the split by the mesh axes of rows, tokens and heads."""
+    if context.attention_fn is not dot_product_attention:
+        return _Split.BY_XLA
+    if context.mask is not None or context.bias is not None:
+        return _Split.BY_XLA
+    rows, tokens, heads = (num_parts(mesh_axes(axis)) for axis in _MESH_AXES)
+    kernel = config.attention_implementation
+    if tokens == 1:
+        # jit cannot split the kernel of TPUs.
+        has_kernel = kernel == "splash" or (kernel == "auto" and default_platform() == "tpu")
+        return _Split.BY_ROWS_AND_HEADS if has_kernel and rows * heads > 1 else _Split.BY_XLA
+    # XLA would gather the keys and values of whole sequences on every device. A ring does not
+    # return the residual that sinks need, and calls no kernel.
+    if config.attention_sinks or kernel in ("cudnn", "splash") or len(mesh_axes("sequence")) > 1:
+        return _Split.BY_XLA
+    divides = num_rows % rows == num_tokens % (2 * tokens) == 0
+    return _Split.IN_A_RING if divides else _Split.BY_XLA
+
+
 def _over_devices(
     context: AttentionContext, config: ModelConfig, num_rows: int, num_tokens: int
 ) -> AttentionContext:
-    """Chooses the attention function where jit splits the program over devices."""
-    # The logical axis rules of activations say which mesh axes split rows, tokens and heads.
-    rows, tokens, heads = map(mesh_axes, ("batch", "sequence", "heads"))
-    if context.attention_fn is not dot_product_attention:
+    """The context with the attention function of its split over devices."""
+    split = _split_of(context, config, num_rows, num_tokens)
+    if split is _Split.BY_XLA:
         return context
-    if context.mask is not None or context.bias is not None:
-        return context
-    parts, kernel = num_parts(heads), config.attention_implementation
-    head_axes = heads if config.num_heads % parts == config.kv_heads % parts == 0 else ()
+    rows, tokens, heads = map(mesh_axes, _MESH_AXES)
+    divides = config.num_heads % num_parts(heads) == config.kv_heads % num_parts(heads) == 0
+    head_axes = heads if divides else ()
     attend: AttentionFunction
-    if num_parts(tokens) == 1:
-        # An attention that can call the kernel of TPUs, which jit cannot split.
-        on_tpu = kernel == "auto" and default_platform() == "tpu"
-        if num_parts(rows) * parts == 1 or not (on_tpu or kernel == "splash"):
-            return context
+    if split is _Split.BY_ROWS_AND_HEADS:
         attend = functools.partial(sharded_attention, batch_axes=rows, head_axes=head_axes)
     else:
-        # XLA would gather the keys and values of whole sequences on every device. A ring does not
-        # return the residual that sinks need, and calls no kernel.
-        if len(tokens) != 1 or config.attention_sinks or kernel in ("cudnn", "splash"):
-            return context
-        if not num_rows % num_parts(rows) == num_tokens % (2 * num_parts(tokens)) == 0:
-            return context
         layout = RingLayout(
             sequence_axis=tokens[0], batch_axes=rows, head_axes=head_axes, in_ring_order=False
         )

@@ -1,4 +1,4 @@
-"""Decoder: a causal language model or classifier."""
+"""Decoder, a causal language model, and its key/value caches."""
 
 from typing import Any, Unpack
 
@@ -9,13 +9,10 @@ from einops import repeat
 from jaxformer.config import LayerConfig, ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.checks import static_bool
-from jaxformer.functional.linear import linear
 from jaxformer.functional.multi_head import KVCache, WindowCache
-from jaxformer.functional.pooling import pool
-from jaxformer.models.inputs import TransformerInputs
 from jaxformer.models.transformer import Transformer, TransformerOutput
-from jaxformer.modules.initializers import kernel_param
-from jaxformer.modules.layer_caches import Cache, LayerCache, ScannedCache
+from jaxformer.models.transformer_inputs import TransformerInputs
+from jaxformer.modules.stacked_layers import Cache, LayerCache, ScannedCache
 
 
 class Decoder(Transformer):
@@ -64,59 +61,6 @@ class Decoder(Transformer):
         """
         output = self.hidden_states(tokens, **inputs)
         return output._replace(logits=self.logits(output.hidden))
-
-
-class DecoderClassifier(Transformer):
-    """A causal `Transformer` that classifies rows by their pooled hidden states.
-
-    Takes the arguments of `Transformer`; `config` has architecture "decoder" and num_classes.
-    Pooling "last" classifies by the last token of a row, the only one that attends to all.
-
-    Raises:
-        ConfigError: the config has another architecture, or num_classes is not set.
-
-    References:
-        Radford et al., "Improving Language Understanding by Generative Pre-Training", 2018.
-
-    Example:
-        >>> config = ModelConfig(
-        ...     vocab_size=11, num_classes=3, pooling="last", max_len=8, num_layers=2, d_model=4,
-        ...     num_heads=2,
-        ... )
-        >>> model, tokens = DecoderClassifier(config), jnp.array([[1, 2, 3], [4, 5, 0]])
-        >>> variables = jax.jit(model.init)(jax.random.key(0), tokens)
-        >>> jax.jit(model.apply)(variables, tokens, lengths=jnp.array([3, 2])).logits.shape
-        (2, 3)
-    """
-
-    causal: bool = True
-    has_output: bool = False
-
-    def setup(self) -> None:
-        """Checks the config, and creates the submodules and the kernel of the classifier."""
-        config = self.config
-        self._require_architecture("decoder", "a Decoder")
-        if config.num_classes is None:
-            raise ConfigError("num_classes must be set to build a classifier, got none; set it")
-        super().setup()
-        classes = config.num_classes
-        self.class_kernel = kernel_param(
-            self, "class_kernel", config, lambda c: (c.d_model, classes)
-        )
-
-    def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
-        """Class logits of every row.
-
-        Args:
-            tokens: integer `[B, T]`.
-            **inputs: as in `hidden_states`, without a cache.
-
-        Returns:
-            Hidden states, weights and pooled vectors, and logits `[B, num_classes]`.
-        """
-        output = self.hidden_states(tokens, **inputs)
-        pooled = pool(output.hidden, inputs.get("lengths"), pooling=self.config.pooling)
-        return output._replace(pooled=pooled, logits=linear(pooled, self.class_kernel))
 
 
 def computation_dtype(config: ModelConfig, params: Any) -> jnp.dtype:

@@ -1,4 +1,4 @@
-"""Encoder and its heads: masked language modelling, pooling and classification."""
+"""Encoder, and encoders that predict masked tokens or pool each row to one vector."""
 
 from typing import Unpack
 
@@ -7,8 +7,8 @@ from flax import linen as nn
 
 from jaxformer.errors import ConfigError
 from jaxformer.functional.linear import linear
-from jaxformer.models.inputs import TransformerInputs
 from jaxformer.models.transformer import Transformer, TransformerOutput, TransformerParts
+from jaxformer.models.transformer_inputs import TransformerInputs
 from jaxformer.modules.initializers import bias_param, kernel_param
 from jaxformer.modules.normalization import Norm
 from jaxformer.modules.pooling import Pooler
@@ -115,18 +115,6 @@ class MaskedLanguageModel(TransformerParts):
         output = self.encoder(tokens, **inputs)
         return output._replace(hidden=self._transformed(output.hidden))
 
-    def logits(self, hidden: jax.Array) -> jax.Array:
-        """Logits float32 `[..., V]` of float `[..., D]` hidden states."""
-        return self.encoder.logits(hidden)
-
-    def output_table(self) -> jax.Array:
-        """Output table, float `[V, D]`: logits are products of hidden states with its rows."""
-        return self.encoder.output_table()
-
-    def output_bias(self) -> jax.Array | None:
-        """Bias of the logits, float `[V]`, or None."""
-        return self.encoder.output_bias()
-
     def _transformed(self, hidden: jax.Array) -> jax.Array:
         return self.norm(nn.gelu(linear(hidden, self.kernel, self.bias), approximate=False))
 
@@ -170,110 +158,3 @@ class PooledEncoder(TransformerParts):
         """
         output = self.encoder(tokens, **inputs)
         return output._replace(pooled=self.pooler(output.hidden, inputs.get("lengths")))
-
-
-class SequenceClassifier(TransformerParts):
-    """An encoder that classifies rows by their pooled hidden states.
-
-    Takes the arguments of `TransformerParts`; `config` has architecture "encoder" and num_classes.
-
-    Raises:
-        ConfigError: num_classes is not set.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from jaxformer.config import ModelConfig
-        >>> config = ModelConfig(
-        ...     architecture="encoder", vocab_size=11, num_classes=3, max_len=8, num_layers=2,
-        ...     d_model=4, num_heads=2,
-        ... )
-        >>> model, tokens = SequenceClassifier(config), jnp.array([[1, 2, 3], [4, 5, 0]])
-        >>> variables = jax.jit(model.init)(jax.random.key(0), tokens)
-        >>> jax.jit(model.apply)(variables, tokens, lengths=jnp.array([3, 2])).logits.shape
-        (2, 3)
-    """
-
-    def setup(self) -> None:
-        """Creates the encoder and its head."""
-        config = self.config
-        if config.num_classes is None:
-            raise ConfigError("num_classes must be set to build a classifier; count your labels")
-        self._check_pooling()
-        self.encoder = Encoder(config, **self._parts(), has_output=False)
-        self.pooler = Pooler(config)
-        self.dropout = nn.Dropout(config.dropout_rate)
-        classes = config.num_classes
-        self.class_kernel = kernel_param(
-            self, "class_kernel", config, lambda c: (c.d_model, classes)
-        )
-        self.class_bias = bias_param(self, "class_bias", config, classes)
-
-    def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
-        """Class logits of every row.
-
-        Args:
-            tokens: integer `[B, T]`.
-            **inputs: lengths, positions, segment_ids, token_types, mask, bias, deterministic and
-                return_weights, as in `Transformer.hidden_states`.
-
-        Returns:
-            Hidden states, weights and pooled vectors, and logits `[B, num_classes]`. Without
-            a pooler, the logits of a row of length 0 are the bias.
-        """
-        output = self.encoder(tokens, **inputs)
-        pooled = self.pooler(output.hidden, inputs.get("lengths"))
-        dropped = self.dropout(pooled, deterministic=inputs.get("deterministic", True))
-        logits = linear(dropped, self.class_kernel, self.class_bias)
-        return output._replace(pooled=pooled, logits=logits)
-
-    def _check_pooling(self) -> None:
-        if self.config.pooling == "none":
-            raise ConfigError(
-                "a SequenceClassifier classifies rows, got pooling='none'; choose another pooling, "
-                "or use a TokenClassifier"
-            )
-
-
-class TokenClassifier(SequenceClassifier):
-    """An encoder that classifies every token, as in named entity recognition.
-
-    Takes the arguments of `TransformerParts`; `config` has architecture "encoder", num_classes and
-    pooling "none".
-
-    Raises:
-        ConfigError: num_classes is not set, or pooling is not "none".
-
-    References:
-        Devlin et al., "BERT", 2019, section 5.3.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from jaxformer.config import ModelConfig
-        >>> config = ModelConfig(
-        ...     architecture="encoder", vocab_size=11, num_classes=3, pooling="none", max_len=8,
-        ...     num_layers=2, d_model=4, num_heads=2,
-        ... )
-        >>> model, tokens = TokenClassifier(config), jnp.array([[1, 2, 3], [4, 5, 0]])
-        >>> variables = jax.jit(model.init)(jax.random.key(0), tokens)
-        >>> jax.jit(model.apply)(variables, tokens, lengths=jnp.array([3, 2])).logits.shape
-        (2, 3, 3)
-    """
-
-    def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
-        """Class logits of every token.
-
-        Args:
-            tokens: integer `[B, T]`.
-            **inputs: as in `SequenceClassifier`.
-
-        Returns:
-            Hidden states and weights, and logits `[B, T, num_classes]`; ignore those of padding.
-        """
-        return super().__call__(tokens, **inputs)._replace(pooled=None)
-
-    def _check_pooling(self) -> None:
-        if self.config.pooling != "none":
-            raise ConfigError(
-                "a TokenClassifier classifies tokens, got pooling="
-                f"{self.config.pooling!r}; set pooling='none', or use a SequenceClassifier"
-            )

@@ -7,8 +7,8 @@ from flax import linen as nn
 
 from jaxformer.functional.masks.base import Mask
 from jaxformer.functional.taps import Taps, check_taps
-from jaxformer.models.inputs import TransformerInputs
 from jaxformer.models.transformer import Transformer, TransformerOutput, TransformerParts
+from jaxformer.models.transformer_inputs import TransformerInputs
 from jaxformer.modules.block import AttentionWeights
 from jaxformer.modules.embedding import Embedding
 
@@ -182,14 +182,5 @@ class EncoderDecoder(TransformerParts):
         """Tokens `[1, 1]` of the source and of the target."""
         return 2 * super()._smallest_inputs()
 
-    def logits(self, hidden: jax.Array) -> jax.Array:
-        """Logits float32 `[..., V]` of float `[..., D]` hidden states."""
-        return self.embedding.logits(hidden)
-
-    def output_table(self) -> jax.Array:
-        """Output table, float `[V, D]`: logits are products of hidden states with its rows."""
-        return self.embedding.output_table()
-
-    def output_bias(self) -> jax.Array | None:
-        """Bias of the logits, float `[V]`, or None."""
-        return self.embedding.output_bias()
+    def _table(self) -> Embedding:
+        return self.embedding

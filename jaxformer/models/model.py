@@ -10,6 +10,7 @@ from flax import linen as nn
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.models.init_shapes import is_hashable
+from jaxformer.modules.embedding import Embedding
 
 
 class Model(nn.Module):
@@ -21,6 +22,22 @@ class Model(nn.Module):
         # Flax types the result as a union with a tuple, so a type checker rejects its `logits`.
         def apply(self, variables: Any, *arguments: Any, **options: Any) -> Any:
             """Calls the model with these variables, as `flax.linen.Module.apply` does."""
+
+    def logits(self, hidden: jax.Array) -> jax.Array:
+        """Logits float32 `[..., V]` of float `[..., D]` hidden states."""
+        return self._table().logits(hidden)
+
+    def output_table(self) -> jax.Array:
+        """Output table, float `[V, D]`: logits are products of hidden states with its rows."""
+        return self._table().output_table()
+
+    def output_bias(self) -> jax.Array | None:
+        """Bias of the logits, float `[V]`, or None."""
+        return self._table().output_bias()
+
+    def _table(self) -> Embedding:
+        """Embedding whose table makes the logits."""
+        return self.encoder._table()  # of a model that has one `Transformer`
 
     @nn.nowrap
     def init_params(self, rng: jax.Array) -> Any:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from flax.core import freeze
 
-from jaxformer.config import LayerConfig, ModelConfig
+from jaxformer.config import LayerConfig, ModelConfig, PositionsConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.attention import dot_product_attention
 from jaxformer.functional.checks import check_broadcast
@@ -21,14 +21,15 @@ from jaxformer.functional.embedding import table_rows
 from jaxformer.functional.masks.base import Mask
 from jaxformer.functional.taps import Taps
 from jaxformer.models.contexts import AttentionFunctions, layer_contexts
-from jaxformer.models.inputs import TransformerInputs, check_inputs
 from jaxformer.models.model import Model
+from jaxformer.models.transformer_inputs import CheckedInputs, TransformerInputs, check_inputs
 from jaxformer.modules.block import AttentionWeights, Block
 from jaxformer.modules.embedding import Embedding, in_dtype
 from jaxformer.modules.initializers import normal_init, param_dtype
 from jaxformer.modules.normalization import Norm
 from jaxformer.modules.positions import Positions, make_positions
-from jaxformer.modules.stack import Cache, Stack
+from jaxformer.modules.stack import Stack
+from jaxformer.modules.stacked_layers import Cache
 
 
 class TransformerOutput(NamedTuple):
@@ -129,11 +130,10 @@ class Transformer(Model):
             # A module passed as a field may be bound to another parent; the parameters of an
             # unbound copy are here, under "positions".
             self.positions = self.position_scheme.clone(parent=None, name=None)
-        # One module per kind of positions that layers override, in layer order.
-        overrides = [o.positions for o in config.layer_overrides if o.positions is not None]
-        configs = {c: dataclasses.replace(config, positions=c) for c in overrides}
-        self.layer_positions = [make_positions(c, causal=self.causal) for c in configs.values()]
-        self._index_of_positions = {c: i for i, c in enumerate(configs)}
+        self.layer_positions = [
+            make_positions(dataclasses.replace(config, positions=kind), causal=self.causal)
+            for kind in self._kinds_of_positions()
+        ]
         if config.num_token_types is not None:
             shape = (config.num_token_types, config.d_model)
             init, dtype = normal_init(config), param_dtype(config)
@@ -213,19 +213,7 @@ class Transformer(Model):
             encoded_mask=encoded_mask, cross_cache=cross_cache, deterministic=deterministic,
             return_weights=return_weights, taps=taps,
         )  # fmt: skip
-        x = in_dtype(config, tokens) if inputs.are_vectors else self._table()(tokens)
-        encoding = self.positions.encoding(inputs.positions)
-        if encoding is not None:
-            check_broadcast(
-                "encoding of the position scheme", encoding, x.shape, "B T D",
-                remedy="config.d_model is D",
-            )  # fmt: skip
-            x = x + encoding.astype(x.dtype)  # float32 would promote all layers of a bfloat16 model
-        if inputs.token_types is not None:
-            x = x + table_rows(self.token_type_table, inputs.token_types).astype(x.dtype)
-        if config.embedding_norm:
-            x = self.embedding_norm(x)
-        x = self.dropout(x, deterministic=inputs.deterministic)
+        x = self._embed(tokens, inputs)  # [B, T, D]
         contexts = layer_contexts(
             config, inputs.context, inputs.positions, cache, attention_fn=self.attention_fn,
             scheme_of=self._scheme, needs_weights=inputs.needs_weights,
@@ -236,24 +224,29 @@ class Transformer(Model):
         )  # fmt: skip
         hidden = output.x if config.norm_position == "post" else self.final_norm(output.x)
         if config.vocab_size is not None:
-            hidden = self._table().narrowed(hidden)
+            hidden = self._table().narrowed(hidden)  # [B, T, D] or [B, T, table_dim]
         return TransformerOutput(
             None, output.cache, output.weights, hidden, output.cross_cache, taps=output.taps
         )
 
-    def logits(self, hidden: jax.Array) -> jax.Array:
-        """Logits float32 `[..., V]` of float `[..., D]` hidden states."""
-        return self._table().logits(hidden)
-
-    def output_table(self) -> jax.Array:
-        """Output table, float `[V, D]`: logits are products of hidden states with its rows."""
-        return self._table().output_table()
-
-    def output_bias(self) -> jax.Array | None:
-        """Bias of the logits, float `[V]`, or None."""
-        return self._table().output_bias()
+    def _embed(self, tokens: jax.Array, inputs: CheckedInputs) -> jax.Array:
+        """Embeddings `[B, T, D]` of tokens, positions and token types, as the stack gets them."""
+        x = in_dtype(self.config, tokens) if inputs.are_vectors else self._table()(tokens)
+        encoding = self.positions.encoding(inputs.positions)
+        if encoding is not None:
+            check_broadcast(
+                "encoding of the position scheme", encoding, x.shape, "B T D",
+                remedy="config.d_model is D",
+            )  # fmt: skip
+            x = x + encoding.astype(x.dtype)  # float32 would promote all layers of a bfloat16 model
+        if inputs.token_types is not None:
+            x = x + table_rows(self.token_type_table, inputs.token_types).astype(x.dtype)
+        if self.config.embedding_norm:
+            x = self.embedding_norm(x)
+        return self.dropout(x, deterministic=inputs.deterministic)
 
     def _table(self) -> Embedding:
+        """The model's own embedding, or the shared one."""
         return self.embedding if self.shared_embedding is None else self.shared_embedding
 
     @nn.nowrap
@@ -263,11 +256,17 @@ class Transformer(Model):
             return (jnp.zeros((1, 1, self.config.d_model)),)
         return super()._smallest_inputs()
 
+    @nn.nowrap
+    def _kinds_of_positions(self) -> list[PositionsConfig]:
+        """Kinds of positions that layers have instead of the model's, in layer order."""
+        kinds = [layer.positions for layer in self.config.layer_overrides]
+        return list(dict.fromkeys(kind for kind in kinds if kind is not None))
+
     def _scheme(self, layer: LayerConfig) -> Positions:
         """Position scheme of a layer."""
         if layer.positions is None:
             return self.positions
-        return self.layer_positions[self._index_of_positions[layer.positions]]
+        return self.layer_positions[self._kinds_of_positions().index(layer.positions)]
 
 
 class TransformerParts(Model):

@@ -3,9 +3,9 @@
 from jaxformer.modules.attention import AttentionContext, CrossAttention, MultiHeadAttention
 from jaxformer.modules.block import AttentionWeights, Block, BlockOutput
 from jaxformer.modules.embedding import Embedding
+from jaxformer.modules.execution import LayerExecution, layer_execution
 from jaxformer.modules.experts import ExpertsFeedForward
 from jaxformer.modules.feed_forward import FeedForward
-from jaxformer.modules.layer_caches import ScannedCache
 from jaxformer.modules.normalization import Norm
 from jaxformer.modules.pooling import Pooler
 from jaxformer.modules.positions import (
@@ -17,7 +17,8 @@ from jaxformer.modules.positions import (
     SinusoidalPositions,
     make_positions,
 )
-from jaxformer.modules.stack import LayerExecution, Stack, layer_execution
+from jaxformer.modules.stack import Stack
+from jaxformer.modules.stacked_layers import ScannedCache
 
 __all__ = [
     "AlibiPositions",

@@ -192,8 +192,8 @@ class CrossAttention(nn.Module):
         >>> context = AttentionContext(encoded=jnp.ones((2, 5, 4)))
         >>> layer, x = CrossAttention(config), jnp.ones((2, 3, 4))
         >>> variables = layer.init(jax.random.key(0), x, context)
-        >>> result, cross_cache = layer.apply(variables, x, context)
-        >>> result.output.shape, cross_cache.key.shape
+        >>> result = layer.apply(variables, x, context)
+        >>> result.output.shape, result.cache.key.shape
         ((2, 3, 4), (2, 2, 5, 2))
     """
 
@@ -210,7 +210,7 @@ class CrossAttention(nn.Module):
         deterministic: bool = True,
         return_weights: bool = False,
         tap: LayerTaps | None = None,
-    ) -> tuple[MultiHeadOutput, KVCache]:
+    ) -> MultiHeadOutput:
         """Cross-attention to the encoder's tokens.
 
         Args:
@@ -222,7 +222,7 @@ class CrossAttention(nn.Module):
             tap: as in `multi_head_attention`; names of places start with "cross_".
 
         Returns:
-            Output `[B, T, D]` with the weights, and the cross-attention cache.
+            Output `[B, T, D]`, the cross-attention cache as its cache, and the weights.
 
         Raises:
             ShapeError: neither `context.encoded` nor `cross_cache` is given.
@@ -255,7 +255,7 @@ class CrossAttention(nn.Module):
             **_dropout(self, config, deterministic),
             implementation="auto" if decoding else config.attention_implementation,
         )
-        return result, cross_cache
+        return result._replace(cache=cross_cache)
 
 
 def _dropout(module: nn.Module, config: ModelConfig, deterministic: bool) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def check_block_output(
     return output
 
 
-def _check_attention(attention: nn.Module, output: Any, x: jax.Array) -> MultiHeadOutput:
+def _check_attention(attention: nn.Module, output: Any, x: jax.Array) -> None:
     """Checks the output of a user's attention layer, called on x `[B, T, D]`."""
     name = type(attention).__name__
     if not isinstance(output, MultiHeadOutput):
@@ -115,7 +115,6 @@ def _check_attention(attention: nn.Module, output: Any, x: jax.Array) -> MultiHe
             f"attention of a Block must return output [B, T, D] = {x.shape}, got shape "
             f"{output.output.shape} from {name}"
         )
-    return output
 
 
 class Block(nn.Module):
@@ -194,12 +193,18 @@ class Block(nn.Module):
         if context is None:
             check_needs_no_context(config, "Block", acts_on=("heads", "scores"))
             context = NO_CONTEXT
+        if self.cross_attention and config.residual != "sequential":
+            raise ConfigError(
+                "a Block with cross_attention must have residual='sequential' in its config, got "
+                f"{config.residual!r}"
+            )
         dropout = nn.Dropout(config.dropout_rate, deterministic=deterministic)
         options: dict[str, Any] = {
             "deterministic": deterministic, "return_weights": return_weights, "tap": tap,
         }  # fmt: skip
 
-        def sublayer_input(name: str, x: jax.Array) -> jax.Array:
+        def norm(name: str, x: jax.Array) -> jax.Array:
+            """The input of a sublayer."""
             if config.norm_position in ("post", "output"):
                 return x
             if name == "attention" and not self.attention_norm:
@@ -207,41 +212,48 @@ class Block(nn.Module):
             return Norm(config, name=f"{name}_norm")(x)
 
         def add(name: str, x: jax.Array, output: jax.Array) -> jax.Array:
+            """The residual stream after a sublayer."""
             if config.norm_position in ("sandwich", "output"):
                 output = Norm(config, name=f"{name}_output_norm")(output)
             x = x + config.residual_scale * dropout(output)
             return Norm(config, name=f"{name}_norm")(x) if config.norm_position == "post" else x
 
+        def feed_forward(normed: jax.Array) -> jax.Array:
+            layer = self.feed_forward(config, sublayers=sublayers, name="feed_forward")
+            output = layer(normed, **_known_arguments(layer, context, x.shape[1], tap))
+            return output if tap is None else tap("feed_forward_output", output)
+
         attention = self.attention(config, sublayers=sublayers, name="attention")
-        inputs = sublayer_input("attention", x)
-        attended = _check_attention(
-            attention, attention(inputs, context, cache=cache, **options), x
-        )
-        if config.residual == "parallel":
-            inputs = sublayer_input("feed_forward", x)
-        x = add("attention", x, attended.output)
-
+        normed = norm("attention", x)  # [B, T, D]
+        attended = attention(normed, context, cache=cache, **options)
+        _check_attention(attention, attended, x)
         cross_weights = None
-        if self.cross_attention:
-            layer = CrossAttention(config, sublayers, name="cross_attention")
-            crossing = sublayer_input("cross_attention", x)
-            cross, cross_cache = layer(crossing, context, cross_cache=cross_cache, **options)
-            x, cross_weights = add("cross_attention", x, cross.output), cross.weights
-
-        feed_forward = self.feed_forward(config, sublayers=sublayers, name="feed_forward")
         if config.residual == "sequential":
-            inputs = sublayer_input("feed_forward", x)
-        known: dict[str, Any] = {}
-        taken = inspect.signature(type(feed_forward).__call__).parameters
-        real = context.real_tokens(x.shape[1])
-        if "mask" in taken and real is not None:
-            known["mask"] = real
-        if "tap" in taken:
-            known["tap"] = tap
-        output = feed_forward(inputs, **known)
-        output = output if tap is None else tap("feed_forward_output", output)
-        x = add("feed_forward", x, output)
-        weights = (
-            None if attended.weights is None else AttentionWeights(attended.weights, cross_weights)
-        )
+            x = add("attention", x, attended.output)
+            if self.cross_attention:
+                cross_attention = CrossAttention(config, sublayers, name="cross_attention")
+                normed = norm("cross_attention", x)
+                crossed = cross_attention(normed, context, cross_cache=cross_cache, **options)
+                x = add("cross_attention", x, crossed.output)
+                cross_cache, cross_weights = crossed.cache, crossed.weights
+            output = feed_forward(norm("feed_forward", x))
+        elif config.residual == "parallel":
+            output = feed_forward(norm("feed_forward", x))
+            x = add("attention", x, attended.output)
+        else:  # "parallel_one_norm"
+            output = feed_forward(normed)
+            x = add("attention", x, attended.output)
+        x = add("feed_forward", x, output)  # [B, T, D]
+        weights = None
+        if attended.weights is not None:
+            weights = AttentionWeights(attended.weights, cross_weights)
         return BlockOutput(x, attended.cache, cross_cache, weights)
+
+
+def _known_arguments(
+    feed_forward: nn.Module, context: AttentionContext, num_tokens: int, tap: LayerTaps | None
+) -> dict[str, Any]:
+    """Those of `mask` and `tap` that a feed-forward layer has as arguments of its call."""
+    arguments = {"mask": context.real_tokens(num_tokens), "tap": tap}
+    parameters = inspect.signature(type(feed_forward).__call__).parameters
+    return {name: value for name, value in arguments.items() if name in parameters}

@@ -70,31 +70,19 @@ class Positions(nn.Module):
         """
         return None
 
-    def rotation(self, positions: jax.Array) -> Rotation | None:
+    def rotation(self, positions: jax.Array, room: int) -> Rotation | None:
         """Function that rotates queries and keys; built once and applied in every layer.
 
         Args:
             positions: integer `[B, T]`, positions of queries and keys; `[1, T]` if equal in all
                 rows.
+            room: maximum number of tokens in a row: the capacity of its cache, or T without one.
+                Longrope depends on it.
 
         Returns:
             A function that maps query `[B, T, N, H]` and key `[B, T, K, H]` to both, or None.
         """
         return None
-
-    def rotation_for(self, positions: jax.Array, room: int) -> Rotation | None:
-        """Rotation in rows with room for a number of tokens; this is what a model calls.
-
-        Override it instead of `rotation` if the rotation depends on the room, as longrope does.
-
-        Args:
-            positions: as in `rotation`.
-            room: maximum number of tokens in a row: the capacity of its cache, or T without one.
-
-        Returns:
-            As `rotation`.
-        """
-        return self.rotation(positions)
 
     def bias(
         self, num_queries: int, num_keys: int, query_offset: int | jax.Array = 0
@@ -159,46 +147,20 @@ class RotaryPositions(_ConfiguredPositions):
 
     scheme: RotaryConfig
 
-    def tables(self, positions: jax.Array, room: int | None = None) -> tuple[jax.Array, jax.Array]:
-        """Cosines and sines of the rotation angles.
-
-        Args:
-            positions: integer `[B, T]`.
-            room: maximum number of tokens in a row, by which longrope chooses its factors; the
-                model's max_len when not given.
-
-        Returns:
-            (cos, sin): `[B, T, R/2]` each, float32, or float64 with jax_enable_x64. R is the
-            number of rotated features: rotary_dim, or all H of a head.
-        """
-        room = self.model.max_len if room is None else room
-        scaling, rotated = _rotary_scaling(self.scheme, room), self.scheme.rotary_dim
-        width = self.model.key_dim if rotated is None else rotated
-        return rotary_tables(
-            positions, width, base=self.scheme.base, scaling=scaling,
-            dtype=jnp.result_type(float),  # float64 with jax_enable_x64; x has the last word
-        )  # fmt: skip
-
-    def rotation(self, positions: jax.Array, room: int | None = None) -> Rotation:
-        """Rotation by the tables, in the config's layout; room as in `tables`."""
+    def rotation(self, positions: jax.Array, room: int) -> Rotation:
+        """Rotation in the config's layout, by tables that are computed once for all layers."""
         if positions.ndim == 2 and positions.shape[0] == 1:
             positions = positions[0]  # the same for any number of rows
-        # Computed here once, not in every layer.
-        tables, layout = self.tables(positions, room), self.scheme.layout
-
-        def rotate(query: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-            turn = functools.partial(
-                apply_rotary, tables=tables, layout=layout, rotary_dim=self.scheme.rotary_dim
-            )
-            return turn(query), turn(key)
-
-        return rotate
-
-    def rotation_for(self, positions: jax.Array, room: int) -> Rotation:
-        """Rotation with the factors for rows of this room."""
-        if isinstance(self.scheme.scaling, LongropeScalingConfig):
-            return self.rotation(positions, room)
-        return self.rotation(positions)
+        scheme, rotated = self.scheme, self.scheme.rotary_dim
+        tables = rotary_tables(
+            positions, self.model.key_dim if rotated is None else rotated, base=scheme.base,
+            scaling=_rotary_scaling(scheme, room),
+            dtype=jnp.result_type(float),  # float64 with jax_enable_x64; x has the last word
+        )  # fmt: skip
+        turn = functools.partial(
+            apply_rotary, tables=tables, layout=scheme.layout, rotary_dim=rotated
+        )
+        return lambda query, key: (turn(query), turn(key))
 
 
 class AlibiPositions(_ConfiguredPositions):

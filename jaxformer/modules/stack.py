@@ -2,10 +2,9 @@
 
 import functools
 import inspect
-import itertools
 import operator
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,18 +13,22 @@ from flax import linen as nn
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
-from jaxformer.functional import platforms
-from jaxformer.functional.attention.block import SAVED
-from jaxformer.functional.multi_head import KVCache, WindowCache
 from jaxformer.functional.taps import LayerTaps, Taps
 from jaxformer.modules.attention import NO_CONTEXT, AttentionContext, check_needs_no_context
 from jaxformer.modules.block import AttentionWeights, Block, BlockOutput, check_block_output
-from jaxformer.modules.layer_caches import Cache, ScannedCache, caches_of_layers, rows_first
-from jaxformer.modules.layer_variables import GROUPS, layer_variables
-
-# A loop compiles each layer separately, so "auto" scans deeper models, even on a CPU. On TPUs a
-# layer compiles so long, with chunked attention for minutes, that "auto" scans all.
-_MAX_LOOPED_LAYERS = 12
+from jaxformer.modules.execution import REMAT_POLICIES, layer_execution
+from jaxformer.modules.stacked_layers import (
+    GROUPS,
+    Cache,
+    LayerInputs,
+    ScannedCache,
+    by_repeat,
+    inputs_by_layer,
+    join_caches,
+    layer_variables,
+    rows_first,
+    whole_caches,
+)
 
 # Logical axis names (Flax) of the residual stream [B, T, D]. They shard it when a program is split
 # over a mesh, and otherwise do nothing.
@@ -34,46 +37,6 @@ _RESIDUAL_AXES = ("batch", "sequence", "embed")
 # Sown collections are outputs of every layer; all others are stacked by layer, like parameters.
 _SOWN = ("losses", "intermediates")
 _STORED = nn.DenyList(_SOWN)
-
-_REMAT_POLICIES = {
-    "full": jax.checkpoint_policies.nothing_saveable,
-    # The products with parameters, and of attention an output row and up to three numbers per
-    # query, so that the backward pass does not attend again.
-    "dots": jax.checkpoint_policies.save_from_both_policies(
-        jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
-        jax.checkpoint_policies.save_only_these_names(*SAVED),
-    ),
-}
-
-
-class LayerExecution(NamedTuple):
-    """How the layers of a stack run, "scan" or "loop", and the reason in words."""
-
-    name: Literal["scan", "loop"]
-    reason: str
-
-
-def layer_execution(config: ModelConfig) -> LayerExecution:
-    """Resolves `config.layer_execution` for calls without a cache.
-
-    Calls with a cache run as it is held: a tuple of caches in a loop, a `ScannedCache` in a scan.
-
-    Example:
-        >>> config = ModelConfig(
-        ...     max_len=8, num_layers=3, d_model=4, num_heads=2, layer_execution="scan"
-        ... )
-        >>> layer_execution(config)
-        LayerExecution(name='scan', reason='model.layer_execution says so')
-    """
-    if config.layer_execution != "auto":
-        return LayerExecution(config.layer_execution, "model.layer_execution says so")
-    platform = platforms.default_platform()
-    if platform == "cpu" and config.num_layers <= _MAX_LOOPED_LAYERS:
-        return LayerExecution("loop", f"on a CPU {config.num_layers} layers are faster as a loop")
-    if platform == "cpu":
-        reason = f"more than {_MAX_LOOPED_LAYERS} layers would take long to compile as a loop"
-        return LayerExecution("scan", reason)
-    return LayerExecution("scan", "a scan compiles its layers once")
 
 
 class StackOutput(NamedTuple):
@@ -150,48 +113,54 @@ class Stack(nn.Module):
             contexts = NO_CONTEXT
         if isinstance(contexts, AttentionContext):
             contexts = [contexts] * config.num_layers
-        per_layer: dict[str, Any] = {
-            "contexts": contexts,
-            "cache": caches_of_layers(cache),
-            "cross_cache": caches_of_layers(cross_cache),
-        }
-        none = (None,) * config.num_layers
-        for name, entries in per_layer.items():
-            if entries is not None and len(entries) != config.num_layers:
-                raise ConfigError(
-                    f"{name} must have one entry per layer, got {len(entries)} and "
-                    f"num_layers={config.num_layers}"
-                )
-        x = nn.with_logical_constraint(x, _RESIDUAL_AXES)
-        numbers, all_taps = range(config.num_layers), (taps,) * config.num_layers
-        parts = (entries or none for entries in per_layer.values())
-        layers = list(itertools.starmap(_Layer, zip(*parts, numbers, all_taps, strict=True)))
-        scanned = isinstance(cache, ScannedCache)
-        looped = layer_execution(config).name == "loop" if cache is None else not scanned
+        layers = inputs_by_layer(config.num_layers, contexts, cache, cross_cache, taps)
+        is_scanned = isinstance(cache, ScannedCache)
+        if cache is None:
+            is_scanned = layer_execution(config).name == "scan"
         options = {"deterministic": deterministic, "return_weights": return_weights}
-        first, outputs = len(config.first_layers), []
-        for name, group in zip(GROUPS, (layers[:first], layers[first:]), strict=True):
-            if not group:
-                continue
-            block = self._make_block(name, x, group)
-            if looped or name == "first_layers":
-                results = self._loop(block, x, group, options)
-            else:
-                results = self._scan(block, x, group, options)
-            outputs += results
-            x = results[-1].x
+        x = nn.with_logical_constraint(x, _RESIDUAL_AXES)  # [B, T, D]
+        outputs: list[BlockOutput] = []
+        for step in self._steps(x, layers, options, is_scanned=is_scanned):
+            outputs.append(step(x))
+            x = outputs[-1].x  # [B, T, D]
         values = [(o.weights if return_weights else None, o.taps) for o in outputs]
-        weights, read = jax.tree.map(lambda *parts: jnp.concatenate(parts), *values)
+        weights, read = jax.tree.map(lambda *parts: jnp.concatenate(parts), *values)  # [L, ...]
         # Without a cache, returning cross_cache would keep keys and values of all layers alive.
         if cache is None:
             return StackOutput(x, weights=weights, taps=read)
+        first = len(config.first_layers) if is_scanned else None
         new_cache, new_cross_cache = (
-            _joined([getattr(output, name) for output in outputs], first, scanned=scanned)
+            join_caches([getattr(output, name) for output in outputs], scan_index=first)
             for name in ("cache", "cross_cache")
         )
         return StackOutput(x, new_cache, cross_cache or new_cross_cache, weights, read)
 
-    def _make_block(self, name: str, x: jax.Array, group: list["_Layer"]) -> nn.Module:
+    @nn.nowrap  # Flax would look for arrays in the iterator
+    def _steps(
+        self, x: jax.Array, layers: list[LayerInputs], options: dict[str, bool], *,
+        is_scanned: bool,
+    ) -> Iterator[Callable[[jax.Array], BlockOutput]]:  # fmt: skip
+        """Functions of x `[B, T, D]` that run the layers in order: one by one, or as a scan."""
+        first, period = len(self.config.first_layers), max(1, len(self.config.layers))
+        for name, group in zip(GROUPS, (layers[:first], layers[first:]), strict=True):
+            if not group:
+                continue
+            block, num_scanned = self._make_block(name, x, group), 0
+            if is_scanned and name == "layers":
+                num_scanned = len(group) // period * period  # whole repeats of the pattern
+                yield functools.partial(
+                    self._scan, block, pattern=group[:period], repeats=num_scanned // period,
+                    options=options,
+                )  # fmt: skip
+            # Split once, outside the layers; see `layer_variables`.
+            stored = {name: tree for name, tree in block.variables.items() if name not in _SOWN}
+            variables_of_layers = layer_variables(stored, num_scanned, len(group))
+            for layer, variables in zip(group[num_scanned:], variables_of_layers, strict=True):
+                select = functools.partial(lambda selected, _: selected, variables)
+                run_layer = self._layer_function(layer, options, select, prevent_cse=True)
+                yield functools.partial(run_layer, block)
+
+    def _make_block(self, name: str, x: jax.Array, group: list[LayerInputs]) -> nn.Module:
         """Creates the block that holds the stacked parameters of a group of layers."""
         options: dict[str, Any] = {"cross_attention": True} if self.cross_attention else {}
         # Passed only if not the default, so that custom blocks need not accept it.
@@ -207,7 +176,7 @@ class Stack(nn.Module):
         if self.is_initializing():
             # By a scan, so that layout and values do not depend on how the layers run.
             def initialize(block: nn.Module, x: jax.Array, _: None) -> tuple[jax.Array, None]:
-                return _call(block, x, layer=group[0], options={}).x, None
+                return _run_layer(block, x, layer=group[0], options={}).x, None
 
             axes, rngs = {_STORED: 0}, {"params": True}
             nn.scan(initialize, variable_axes=axes, split_rngs=rngs, length=len(group))(
@@ -215,135 +184,77 @@ class Stack(nn.Module):
             )
         return block
 
-    def _loop(
-        self, block: nn.Module, x: jax.Array, group: list["_Layer"], options: dict[str, bool],
-        start: int = 0,
-    ) -> list[BlockOutput]:  # fmt: skip
-        """Runs the layers of a group one by one, from index `start` on."""
-        outputs: list[BlockOutput] = []
-        # Split once, outside the layers; see `layer_variables`.
-        stored = {name: tree for name, tree in block.variables.items() if name not in _SOWN}
-        variables_of_layers = layer_variables(stored, start, len(group))
-        for layer, variables in zip(group[start:], variables_of_layers, strict=True):
-            select = functools.partial(lambda selected, _: selected, variables)
-            output = self._layer_function(select, layer, options, prevent_cse=True)(block, x)
-            x = output.x
-            weights, taps = jax.tree.map(lambda leaf: leaf[None], (output.weights, output.taps))
-            outputs.append(output._replace(weights=weights, taps=taps))
-        return outputs
-
-    def _scan(
-        self, block: nn.Module, x: jax.Array, group: list["_Layer"], options: dict[str, bool]
-    ) -> list[BlockOutput]:
-        """Runs the repeats of the pattern as one scan, and loops over the remaining layers."""
-        period = max(1, len(self.config.layers))
-        repeats, pattern = len(group) // period, group[:period]
-        caches = tuple(
-            layer.cache._replace(layer=None) for layer in pattern if layer.cache is not None
-        )
-        # Only edits and caches need the index of the repeat.
-        indices, edits = None, group[0].taps is not None and group[0].taps.edit
-        if caches or edits:
-            indices = jnp.arange(repeats, dtype=jnp.int32)
-
-        def repeat(block: nn.Module, carry: Any, index: Any) -> tuple[Any, Any]:
-            x, caches = carry
-            new_caches, values = [], []
-            for place, layer in enumerate(pattern):
-                select = functools.partial(jax.tree.map, operator.itemgetter(place))
-                if index is not None:
-                    layer = layer.in_repeat(index, period, *caches[place : place + 1])
-                # XLA merges nothing across scan iterations, so remat does not need the barriers
-                # against CSE, which would cost speed.
-                run_layer = self._layer_function(select, layer, options, prevent_cse=False)
-                output = run_layer(block, x)
-                x, memory = output.x, None
-                if output.cache is not None:
-                    new_caches.append(output.cache._replace(layer=None))
-                    memory = output.cross_cache if layer.cross_cache is None else None
-                values.append((output.weights, output.taps, memory))
-            return (x, tuple(new_caches)), jax.tree.map(lambda *leaves: jnp.stack(leaves), *values)
-
-        scan = nn.scan(
-            repeat,
-            variable_axes={True: 0},  # Flax drops the variables of collections not named here
-            split_rngs={True: True},
-            length=repeats,
-        )
-
-        def by_repeat(variables: Any) -> Any:
-            return jax.tree.map(
-                lambda leaf: rearrange(leaf[: repeats * period], "(r p) ... -> r p ...", p=period),
-                variables,
-            )
-
-        def run(block: nn.Module, carry: Any) -> tuple[Any, Any]:
-            return scan(block, carry, indices)
-
-        run_all = nn.map_variables(run, _STORED, trans_in_fn=by_repeat)
-        (x, new_caches), values = run_all(block, (x, caches))
-        join = functools.partial(rearrange, pattern="r p ... -> (r p) ...")
-        (weights, taps), memory = jax.tree.map(join, values[:2]), values[2]
-        memories = () if memory is None else (rows_first(memory, place) for place in range(period))
-        of_repeats: Any = new_caches or None, tuple(memories) or None
-        output = BlockOutput(x, of_repeats[0], of_repeats[1], weights, taps)
-        return [output, *self._loop(block, x, group, options, start=repeats * period)]
-
     def _layer_function(
-        self, select: Callable[[Any], Any], layer: "_Layer", options: dict[str, bool], *,
+        self, layer: LayerInputs, options: dict[str, bool], select: Callable[[Any], Any], *,
         prevent_cse: bool,
     ) -> Callable[..., BlockOutput]:  # fmt: skip
         """Function of (block, x) that runs one layer with the variables that `select` returns."""
-
-        # Closed over context and caches, some of whose static fields hold traced arrays.
-        def run_layer(block: nn.Module, x: jax.Array) -> Any:  # nn.tabulate needs a name
-            return _call(block, x, layer=layer, options=options)
-
+        # Bound to context and caches, some of whose static fields hold traced arrays.
+        run_layer = functools.partial(_run_layer, layer=layer, options=options)
+        functools.update_wrapper(run_layer, _run_layer)  # nn.tabulate needs a name
         if self.config.remat != "none":
-            policy = _REMAT_POLICIES[self.config.remat]
+            policy = REMAT_POLICIES[self.config.remat]
             run_layer = nn.remat(run_layer, policy=policy, prevent_cse=prevent_cse)
         # Selected outside remat, so that the backward pass does not select again.
         return nn.map_variables(run_layer, _STORED, trans_in_fn=select)
 
+    def _scan(
+        self, block: nn.Module, x: jax.Array, *, pattern: list[LayerInputs], repeats: int,
+        options: dict[str, bool],
+    ) -> BlockOutput:  # fmt: skip
+        """Runs the repeats of the layer pattern as one scan."""
+        period, taps = len(pattern), pattern[0].taps
+        caches = whole_caches(layer.cache for layer in pattern)
+        # Only edits and caches need the index of the repeat.
+        needs_index = bool(caches) or (taps is not None and bool(taps.edit))
+        indices = jnp.arange(repeats, dtype=jnp.int32) if needs_index else None  # [R]
 
-class _Layer(NamedTuple):
-    """Inputs of one layer other than x."""
+        def repeat(block: nn.Module, carry: Any, index: jax.Array | None) -> tuple[Any, Any]:
+            x, caches = carry
+            outputs: list[BlockOutput] = []
+            for place, layer in enumerate(pattern):
+                if index is not None:
+                    layer = layer.in_repeat(index, period, caches[place] if caches else None)
+                select = functools.partial(jax.tree.map, operator.itemgetter(place))
+                # XLA merges nothing across scan iterations, so remat does not need the barriers
+                # against CSE, which would cost speed.
+                run_layer = self._layer_function(layer, options, select, prevent_cse=False)
+                outputs.append(run_layer(block, x))
+                x = outputs[-1].x  # [B, T, D]
+            values = [(output.weights, output.taps) for output in outputs]
+            # New keys and values of the encoder's output; the stack returns them only with a cache.
+            is_new = bool(caches) and pattern[0].cross_cache is None
+            memory = [output.cross_cache if is_new else None for output in outputs]
+            by_place = jax.tree.map(lambda *parts: jnp.concatenate(parts), *values)  # [P, ...]
+            return (x, whole_caches(output.cache for output in outputs)), (by_place, memory)
 
-    context: AttentionContext
-    cache: KVCache | WindowCache | None
-    cross_cache: KVCache | None
-    number: int | jax.Array
-    taps: Taps | None
+        def scan(block: nn.Module, carry: Any) -> Any:
+            # Flax drops the variables of collections not named here.
+            axes, rngs = {True: 0}, {True: True}
+            scanned = nn.scan(repeat, variable_axes=axes, split_rngs=rngs, length=repeats)
+            return scanned(block, carry, indices)
 
-    def in_repeat(
-        self, index: jax.Array, period: int, stacked: KVCache | WindowCache | None = None
-    ) -> "_Layer":
-        """This layer of the pattern in a repeat, with its part of the caches of all repeats."""
-        layer = self._replace(number=self.number + index * period)
-        if stacked is None or self.cache is None:
-            return layer
-        # The lengths are those before the scan: the same in all layers, and known if empty.
-        cache = stacked._replace(lengths=self.cache.lengths, layer=index)
-        cross_cache = self.cross_cache and self.cross_cache._replace(layer=index)
-        return layer._replace(cache=cache, cross_cache=cross_cache)
-
-
-def _joined(parts: list[Any], first: int, *, scanned: bool) -> Cache | None:
-    """Caches of all layers, in the form in which the stack was given them."""
-    if not jax.tree.leaves(parts):
-        return None
-    if not scanned:
-        return tuple(parts)
-    return ScannedCache(tuple(parts[:first]), parts[first], tuple(parts[first + 1 :]))
+        fold = functools.partial(by_repeat, repeats=repeats, period=period)
+        (x, caches), (values, memory) = nn.map_variables(scan, _STORED, trans_in_fn=fold)(
+            block, (x, caches)
+        )
+        weights, read = jax.tree.map(
+            functools.partial(rearrange, pattern="r p ... -> (r p) ..."), values
+        )
+        cross_caches = tuple(rows_first(cache) for cache in memory if cache is not None)
+        # The caches of the whole pattern take the place of those of a layer.
+        pattern_caches: tuple[Any, Any] = caches or None, cross_caches or None
+        return BlockOutput(x, pattern_caches[0], pattern_caches[1], weights, read)
 
 
-def _call(
-    block: nn.Module, x: jax.Array, *, layer: _Layer, options: dict[str, bool]
+def _run_layer(
+    block: nn.Module, x: jax.Array, *, layer: LayerInputs, options: dict[str, bool]
 ) -> BlockOutput:
+    """Calls the block with the inputs of a layer; weights and taps get a leading layer axis."""
     context, cache, cross_cache, number, taps = layer
-    known, tap = {}, None
-    if taps is not None:
-        tap = LayerTaps(taps, number)
+    tap = None if taps is None else LayerTaps(taps, number)
+    known: dict[str, Any] = {}
+    if tap is not None:
         x = tap("inputs", x)
         parameters = inspect.signature(type(block).__call__).parameters.values()
         if any(p.name == "tap" or p.kind is p.VAR_KEYWORD for p in parameters):
@@ -357,4 +268,6 @@ def _call(
     if tap is not None:
         output = output._replace(x=tap("hidden", output.x), taps=tap.values)
         tap.check_all_found(type(block).__name__, is_custom=type(block) is not Block)
-    return output._replace(x=nn.with_logical_constraint(output.x, _RESIDUAL_AXES))
+    x = nn.with_logical_constraint(output.x, _RESIDUAL_AXES)  # [B, T, D]
+    weights, read = jax.tree.map(lambda leaf: leaf[None], (output.weights, output.taps))
+    return output._replace(x=x, weights=weights, taps=read)

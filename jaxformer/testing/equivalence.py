@@ -109,36 +109,21 @@ def _cached_cause(
     )
 
 
-def _unstack(params: Any) -> list[Any]:
-    """One tree per layer, from a tree whose leaves have a leading layer axis."""
-    counts = {leaf.shape[:1] for leaf in jax.tree.leaves(params)}
-    if len(counts) != 1 or counts == {()}:
-        raise ShapeError(
-            "every leaf of params must have a leading axis with the number of layers, got "
-            f"leading sizes {sorted(counts)}; pass unstack=... for another layout"
-        )
-    ((count,),) = counts
-    return [jax.tree.map(lambda leaf, i=i: leaf[i], params) for i in range(count)]
-
-
 def assert_scanned_equals_looped(
     scanned: Callable[..., Any], looped: Callable[..., Any], params: Any, *inputs: Any,
-    unstack: Callable[[Any], Any] | None = None, tolerance: float = 1e-4,
+    tolerance: float = 1e-4,
 ) -> None:  # fmt: skip
     """Asserts that scanned layers compute the same outputs and gradients as a loop over them.
 
     Args:
         scanned: `scanned(params, *inputs)` returns a pytree of arrays.
-        looped: `looped(unstack(params), *inputs)` returns the same.
+        looped: `looped(params, *inputs)` returns the same.
         params: pytree of the scanned model's float parameters, different in every layer.
         *inputs: arrays.
-        unstack: converts the scanned parameters to those of the loop. By default, to a list with
-            one tree per layer; every leaf must then have a leading layer axis.
         tolerance: relative to the largest element of each array.
 
     Raises:
         AssertionError: an output or gradient differs; the message names the output or parameter.
-        ShapeError: the leading axes of the leaves differ (without unstack).
 
     Example:
         >>> def layer(x, kernel):
@@ -152,13 +137,7 @@ def assert_scanned_equals_looped(
         ... )
     """
     rule = "scanned layers must compute the same as looped layers"
-
-    def unstacked(params: Any, *inputs: Any) -> Any:
-        return looped(_unstack(params) if unstack is None else unstack(params), *inputs)
-
-    expected_shapes, shapes = (
-        jax.eval_shape(call, params, *inputs) for call in (unstacked, scanned)
-    )
+    expected_shapes, shapes = (jax.eval_shape(call, params, *inputs) for call in (looped, scanned))
     try:
         chex.assert_trees_all_equal_shapes_and_dtypes(shapes, expected_shapes)
     except AssertionError:
@@ -180,7 +159,7 @@ def assert_scanned_equals_looped(
 
         return run(outputs, params)
 
-    got, expected = outcome(scanned), outcome(unstacked)
+    got, expected = outcome(scanned), outcome(looped)
     for kind, *trees in zip(("output", "gradient"), got, expected, strict=True):
         leaves = (jax.tree_util.tree_leaves_with_path(tree) for tree in trees)
         for (path, array), (_, expected_array) in zip(*leaves, strict=True):

@@ -104,20 +104,6 @@ def test_beam_search_rows_do_not_depend_on_each_other():
             np.testing.assert_array_equal(result[0], all_rows[row])
 
 
-@pytest.mark.essential
-def test_beam_search_with_one_beam_is_greedy():
-    batch = 100
-    tables, start = random_tables(13, batch, 5), np.arange(batch) % 5
-    beams = searcher(beam_size=1, max_new_tokens=7)(tables, start)
-    for row in range(batch):
-        token, node, expected = int(start[row]), 0, []
-        while len(expected) < 7 and token != END or not expected:
-            node = next_node(node, token)
-            token = int(tables[row, node].argmax())
-            expected.append(token)
-        assert [tokens for tokens, _ in hypotheses(beams, row)] == [tuple(expected)]
-
-
 # Probabilities of the next token by (tokens so far, last token); 0 ends.
 MARKOV = np.zeros((6, 3, 3))
 MARKOV[0, 0] = [0.3, 0.7, 0]

@@ -9,10 +9,9 @@ import pytest
 from jaxformer.config import ModelConfig, SamplingConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.inference import decoding_loop, generate, generate_stream
-from jaxformer.inference.token_rows import padded_width
 from jaxformer.inference.token_rules import TokenRules
 from jaxformer.models import Decoder
-from jaxformer.modules.layer_variables import split_layers
+from jaxformer.modules.stacked_layers import split_layers
 from tests import option_sets
 from tests.inference.by_hand import greedy, repeated_by_hand
 
@@ -162,12 +161,6 @@ def test_forbidden_tokens_are_never_generated(params, full_logits):
     assert allowed == greedy(full_logits, PROMPTS[0], NEW, rule_out) and allowed[0] != free[0]
     with pytest.raises(ConfigError, match=f"a forbidden token must be an int in 0 .. {VOCAB - 1}"):
         continue_(params, forbidden_tokens=[VOCAB])
-
-
-def test_rows_are_padded_to_few_widths():
-    widths = [padded_width(length, max_len=200) for length in range(1, 201)]
-    assert list(dict.fromkeys(widths)) == [16, 32, 64, 128, 192, 200]
-    assert all(width >= length for length, width in enumerate(widths, start=1))
 
 
 @pytest.mark.essential

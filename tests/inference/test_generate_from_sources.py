@@ -1,7 +1,4 @@
-import dataclasses
-
 import jax
-import numpy as np
 import pytest
 
 from jaxformer.config import ModelConfig, SamplingConfig
@@ -11,7 +8,6 @@ from jaxformer.models import Decoder, EncoderDecoder
 from tests.inference.by_hand import greedy
 from tests.inference.random_translators import (
     SEPARATE,
-    SHARED,
     START,
     VOCAB,
     full_logits,
@@ -43,28 +39,6 @@ def test_greedy_equals_a_full_pass_per_token():
     assert continue_(sources=SOURCES[::-1]) != expected
 
 
-def test_row_depends_on_its_own_prompt_source_and_key_only():
-    rngs, sampling = jax.random.split(RNG, 3), SamplingConfig(top_k=9)
-    options = {"sampling": sampling, "max_new_tokens": 12}
-    together = continue_(rng=rngs, **options)
-    assert together == continue_(rng=rngs, **options) != continue_(rng=rngs[::-1], **options)
-    order = np.array([2, 0, 1])
-    moved = continue_(
-        [PROMPTS[row] for row in order], [SOURCES[row] for row in order], rng=rngs[order], **options
-    )
-    assert moved == [together[row] for row in order]
-    alone = continue_(PROMPTS[:1], SOURCES[:1], rng=rngs[:1], **options)
-    assert alone == together[:1]
-
-
-def test_row_that_ended_leaves_the_others_as_they_are():
-    free = continue_()
-    stop = next(row[1] for row in free if row[1] not in row[:1])
-    ends = [row.index(stop) + 1 if stop in row else len(row) for row in free]
-    assert min(ends) < max(ends)  # or the test shows nothing
-    assert continue_(stop_tokens=[stop]) == [row[:end] for row, end in zip(free, ends, strict=True)]
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -86,16 +60,3 @@ def test_decoders_have_no_sources():
     decoder = ModelConfig(vocab_size=VOCAB, max_len=50, num_layers=1, d_model=4, num_heads=2)
     with pytest.raises(ConfigError, match="got 3 for Decoder"):
         generate(Decoder(decoder), {}, PROMPTS, sources=SOURCES, rng=RNG, max_new_tokens=6)
-
-
-def test_model_trained_with_the_kernel_of_a_gpu_continues_without_one():
-    cudnn = dataclasses.replace(SHARED, dtype="bfloat16", attention_implementation="cudnn")
-    rows = generate(
-        EncoderDecoder(cudnn),
-        random_params(SHARED),
-        [[START]],
-        sources=[[2, 3]],
-        max_new_tokens=2,
-        rng=RNG,
-    )
-    assert [len(row) for row in rows] == [2]

@@ -123,13 +123,6 @@ def test_source_whose_every_translation_is_ruled_out_is_named():
         run(translate, SOURCES[:1], search=search, max_new_tokens=30)
 
 
-@pytest.mark.thorough
-def test_looped_layers_translate_as_scanned_ones(best):
-    looped = dataclasses.replace(SHARED, layer_execution="loop")
-    params = random_params(SHARED)
-    assert_same(run(translate, config=looped, params=params, **BEST), best)
-
-
 def test_model_trained_with_the_kernel_of_a_gpu_translates_without_one():
     bfloat16 = dataclasses.replace(SHARED, dtype="bfloat16")
     cudnn = dataclasses.replace(bfloat16, attention_implementation="cudnn")

@@ -53,7 +53,7 @@ class Angles(Positions):
     def encoding(self, positions):
         return self.scale * jnp.cos(positions[..., None] * jnp.arange(self.width)[None, None])
 
-    def rotation(self, positions):
+    def rotation(self, positions, room):
         turn = jnp.where(positions % 2 == 0, 1.0, -1.0)[..., None, None]
         return lambda query, key: (query * turn, key * turn)
 

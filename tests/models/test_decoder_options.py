@@ -9,14 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from einops import rearrange
-from flax import linen as nn
 
 from jaxformer.config import ModelConfig, RelativeConfig, RotaryConfig, load_config
-from jaxformer.errors import ConfigError, DataError
-from jaxformer.functional import AlibiBias, RelativeBias, dot_product_attention
+from jaxformer.errors import DataError
+from jaxformer.functional import dot_product_attention
 from jaxformer.models import Decoder, init_cache
 from jaxformer.models.init_shapes import init_shapes
-from jaxformer.modules import Stack
 from tests import option_sets
 from tests.functional.attention.attention_cases import shapes_of
 
@@ -50,29 +48,6 @@ def test_shared_bias_has_its_gradient_from_a_scanned_recomputing_stack_and_chunk
     expected = gradient(looped, table, params)
     assert (np.abs(expected) > 1e-2 * np.abs(expected).max()).all()  # every bucket, every head
     np.testing.assert_allclose(gradient(scanned, table, params), expected, rtol=2e-4, atol=1e-5)
-
-
-def contexts_of_stack(decoder, **arguments):
-    """What a decoder hands to the first layer of its stack."""
-    contexts = []
-
-    def record(call, args, kwargs, method):
-        if isinstance(method.module, Stack) and method.method_name == "__call__":
-            contexts.append(args[1][0])
-        return call(*args, **kwargs)
-
-    with nn.intercept_methods(record):
-        jax.eval_shape(functools.partial(decoder.init, **arguments), jax.random.key(0), TOKENS)
-    return contexts
-
-
-@pytest.mark.parametrize("name", option_sets.OPTIONS)
-def test_position_bias_reaches_attention_as_a_value(name):
-    decoder = Decoder(option_sets.config(name))
-    kind = {"alibi": AlibiBias, "relative": RelativeBias}.get(decoder.config.positions.kind)
-    for cache in (None, init_cache(decoder.config, 3, CAPACITY)):
-        (context,) = contexts_of_stack(decoder, cache=cache)
-        assert context.bias is None if kind is None else type(context.bias) is kind
 
 
 @pytest.mark.parametrize("name", ["alibi", "relative"])
@@ -162,11 +137,6 @@ def test_ready_configs_have_the_published_parameter_counts(name, vocab_size, cou
     config = dataclasses.replace(load_config(f"configs/{name}.toml").model, vocab_size=vocab_size)
     shapes = jax.eval_shape(Decoder(config).init, jax.random.key(0), jnp.zeros((1, 2), jnp.int32))
     assert sum(leaf.size for leaf in jax.tree.leaves(shapes["params"])) == count
-
-
-def test_vocab_size_must_be_set():
-    with pytest.raises(ConfigError, match="vocab_size must be set"):
-        Decoder(dataclasses.replace(SMALL, vocab_size=None)).init(jax.random.key(0), TOKENS)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, jnp.asarray])

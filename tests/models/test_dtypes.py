@@ -53,11 +53,17 @@ def test_model_and_gradient_promote_nothing_silently(kind, config, dtype):
     assert output.logits.dtype == np.float32 and output.hidden.dtype == dtype
 
 
-@pytest.mark.parametrize("execution", ["scan", "loop"])
-def test_model_of_float64_parameters_computes_in_float64(execution):
-    config = dataclasses.replace(
-        ENCODER, qk_norm=True, norm_position="sandwich", layer_execution=execution,
-    )  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"qk_norm": True, "norm_position": "sandwich", "layer_execution": "scan"},
+        {"qk_norm": True, "norm_position": "sandwich", "layer_execution": "loop"},
+        {"positions": "rotary"},
+        {"positions": "sinusoidal"},
+    ],
+)
+def test_model_of_float64_parameters_computes_in_float64(changes):
+    config = dataclasses.replace(ENCODER, **changes)
     model, tokens = MaskedLanguageModel(config), np.array([[1, 2, 3, 4, 5]])
     params = numpy_transformer.float64(numpy_transformer.draw_params(model, tokens))
     with jax.enable_x64(True):
@@ -65,17 +71,6 @@ def test_model_of_float64_parameters_computes_in_float64(execution):
     expected, _ = numpy_transformer.encoder(config, params["encoder"], tokens)
     assert output.hidden.dtype == output.logits.dtype == np.float64
     np.testing.assert_allclose(output.hidden, expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("positions", ["rotary", "sinusoidal"])
-def test_positions_of_a_float64_model_are_float64(positions):
-    config = dataclasses.replace(ENCODER, positions=positions)
-    model, tokens = MaskedLanguageModel(config), np.array([[1, 2, 3, 4, 5]])
-    params = numpy_transformer.float64(numpy_transformer.draw_params(model, tokens))
-    with jax.enable_x64(True):
-        hidden = jax.jit(model.apply)({"params": params}, tokens).hidden
-    expected, _ = numpy_transformer.encoder(config, params["encoder"], tokens)
-    np.testing.assert_allclose(hidden, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_decoding_with_float64_parameters_keeps_keys_and_values_in_float64():

@@ -1,16 +1,12 @@
 import dataclasses
 import functools
-import re
 
 import jax
 import numpy as np
 import pytest
 
 from jaxformer.config import ModelConfig, RelativeConfig
-from jaxformer.errors import DataError, ShapeError
-from jaxformer.models import (
-    Encoder,
-)
+from jaxformer.models import Encoder
 from tests import numpy_transformer as reference
 
 B, T, VOCAB, CLASSES = 3, 7, 11, 5
@@ -83,77 +79,6 @@ def test_scanned_encoder_equals_the_looped_one(model):
     np.testing.assert_allclose(
         again.weights.self_attention, output.weights.self_attention, rtol=0, atol=1e-5
     )
-
-
-def test_encoder_keeps_packed_sequences_apart(model):
-    model, params, _ = model
-    if model.config.positions.kind == "learned":
-        positions = np.tile(np.r_[0:4, 0:3], (B, 1))
-    else:
-        positions = np.tile(np.arange(T), (B, 1))  # a bias is counted by index in any case
-    arguments = {"segment_ids": np.tile(np.repeat([5, 2], [4, 3]), (B, 1)), "positions": positions}
-    packed = apply(model, params, TOKENS, **arguments).hidden
-    alone = reference.float64(params)
-    for part in (slice(0, 4), slice(4, T)):
-        expected, _ = reference.encoder(model.config, alone, TOKENS[:, part])
-        np.testing.assert_allclose(packed[:, part], expected, rtol=0, atol=1e-5)
-
-
-@pytest.fixture(scope="module")
-def gradient():
-    """|d hidden at t / d the embedding at s|, `[T, T]`, of a row with 5 real tokens."""
-    config = dataclasses.replace(BASE, positions="none", layer_execution="scan", remat="full")
-    model, tokens = Encoder(config), np.arange(T)[None]
-    params = reference.draw_params(model, tokens)
-    chosen = RNG.standard_normal((T, 12))
-
-    @quickly_compiled
-    def jacobian(model, params):
-        def values(table):
-            changed = {**params, "embedding": {"embedding": table}}
-            hidden = model.apply({"params": changed}, tokens, lengths=np.array([5])).hidden
-            return (hidden[0] * chosen).sum(-1)
-
-        return jax.jacrev(values)(params["embedding"]["embedding"])
-
-    return np.abs(jacobian(model, params))[:, :T].max(-1)
-
-
-def test_every_real_token_depends_on_every_real_one_and_on_no_padding(gradient):
-    assert (gradient[:5, :5] > 0).all()
-    assert (gradient[:5, 5:] == 0).all()
-
-
-@pytest.mark.parametrize(
-    ("types", "error", "words"),
-    [
-        (np.full((B, T), 2), DataError, "token_types must be in 0 .. V-1 = 1, got 2"),
-        (np.zeros((B, 2), int), ShapeError, "token_types must be [B=3, T=7], got shape (3, 2)"),
-        (None, ShapeError, "token_types are for a model with num_token_types"),
-    ],
-)
-def test_wrong_token_types_are_refused(types, error, words):
-    count = None if types is None else 2
-    config = dataclasses.replace(BASE, num_token_types=count)
-    with pytest.raises(error, match=re.escape(words)):
-        run(
-            Encoder, TOKENS, config=config, token_types=np.zeros((B, T)) if count is None else types
-        )
-
-
-def test_encoder_of_the_third_tutorial_has_its_shape():
-    """30 sentences of 50 tokens, 5 layers as in the paper's base model."""
-    config = ModelConfig(
-        architecture="encoder", vocab_size=100, max_len=50, num_layers=5, d_model=512,
-        num_heads=8, d_ff=2048, positions="sinusoidal", norm_position="post", activation="relu",
-        scale_embeddings=True,
-    )  # fmt: skip
-    model = Encoder(config)
-    full, _ = jax.eval_shape(model.init_with_output, jax.random.key(0), np.zeros((30, 50), int))
-    assert full.hidden.shape == (30, 50, 512)
-    params = jax.tree.map(np.asarray, reference.draw_params(model, TOKENS, std=0.02))
-    hidden = apply(model, params, TOKENS[:2, :3]).hidden
-    assert hidden.shape == (2, 3, 512) and np.isfinite(hidden).all()
 
 
 def run(make, *args, config=BASE, method="init", **arguments):

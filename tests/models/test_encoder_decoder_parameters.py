@@ -8,11 +8,10 @@ import pytest
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig
-from jaxformer.errors import ConfigError
 from jaxformer.models import EncoderDecoder
 from jaxformer.modules import Stack
 from tests import numpy_transformer as reference
-from tests.models.test_encoder_decoder import BASE, SOURCE, SOURCE_VOCAB, TOKENS, VARIANTS, VOCAB
+from tests.models.test_encoder_decoder import BASE, SOURCE, TOKENS, VARIANTS
 
 
 def shapes_of(config):
@@ -30,6 +29,8 @@ def tables_of(config):
     ("options", "tables"),
     [
         ({}, {"embedding/embedding": (11, 12)}),
+        ({"source_vocab_size": 13, "embedding_dim": 5},
+         {"embedding/embedding": (11, 12), "source_embedding/embedding": (13, 5)}),
         ({"tied_embeddings": False},
          {"embedding/embedding": (11, 12), "embedding/output_embedding": (11, 12)}),
         ({"source_vocab_size": 13},
@@ -74,14 +75,6 @@ def run(*args, model=PAPER, **arguments):
     )
 
 
-@pytest.mark.parametrize("architecture", ["encoder", "decoder"])
-def test_encoder_decoder_refuses_another_architecture(architecture):
-    config = dataclasses.replace(BASE, architecture=architecture, num_encoder_layers=None)
-    rule = f"needs architecture 'encoder_decoder', got '{architecture}'"
-    with pytest.raises(ConfigError, match=rule):
-        run(SOURCE, TOKENS, model=EncoderDecoder(config))
-
-
 @pytest.mark.parametrize("method", ["__call__", "hidden_states"])
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_dropout_is_on_or_off_in_both_halves(method, deterministic):
@@ -101,13 +94,3 @@ def test_dropout_is_on_or_off_in_both_halves(method, deterministic):
         )  # fmt: skip
     # Of each half, the stack and the embeddings; of every block, its sublayers.
     assert dropping == [not deterministic] * (2 * 2 + 1 * 2 + 2 * 3)
-
-
-def test_source_may_have_narrow_embeddings_of_its_own_beside_a_tied_output():
-    config = dataclasses.replace(BASE, source_vocab_size=SOURCE_VOCAB, embedding_dim=5)
-    model = EncoderDecoder(config)
-    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), SOURCE, TOKENS)["params"])
-    tables = {leaf.shape for leaf in jax.tree.leaves(shapes) if VOCAB in leaf.shape}
-    assert tables == {(VOCAB, 12)}
-    tables = {leaf.shape for leaf in jax.tree.leaves(shapes) if SOURCE_VOCAB in leaf.shape}
-    assert tables == {(SOURCE_VOCAB, 5)}

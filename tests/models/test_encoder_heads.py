@@ -14,6 +14,7 @@ from jaxformer.models import (
     Decoder,
     DecoderClassifier,
     Encoder,
+    EncoderDecoder,
     MaskedLanguageModel,
     PooledEncoder,
     SequenceClassifier,
@@ -61,12 +62,6 @@ def test_classifier_scores_the_mean_of_the_real_tokens(classifier):
     other = np.where(IS_REAL, TOKENS, (TOKENS + 1) % VOCAB)
     again = apply(model, params, other, lengths=LENGTHS)
     np.testing.assert_array_equal(again.logits, output.logits)
-
-
-def test_a_row_alone_is_classified_as_in_the_batch(classifier):
-    model, params, output = classifier
-    alone = apply(model, params, TOKENS[1:2, : LENGTHS[1]])
-    np.testing.assert_allclose(alone.logits[0], output.logits[1], rtol=0, atol=1e-5)
 
 
 def test_lengths_beyond_the_tokens_are_those_of_full_rows(classifier):
@@ -202,15 +197,6 @@ def test_encoder_has_an_output_table_only_where_something_is_scored_against_it()
     assert tables(SequenceClassifier, num_classes=2) == ["embedding"]
 
 
-@pytest.mark.parametrize("make", [MaskedLanguageModel, SequenceClassifier])
-def test_logits_of_a_bfloat16_encoder_are_float32(make):
-    classes = CLASSES if make is SequenceClassifier else None
-    config = dataclasses.replace(BASE, dtype="bfloat16", num_classes=classes)
-    output, variables = run(make, TOKENS, config=config, method="init_with_output")
-    assert output.hidden.dtype == jnp.bfloat16 and output.logits.dtype == jnp.float32
-    assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {np.dtype("float32")}
-
-
 def test_encoder_of_a_classifier_scores_no_tokens():
     model = Encoder(dataclasses.replace(BASE, num_classes=2))
     params = reference.draw_params(model, TOKENS)
@@ -233,6 +219,7 @@ def test_encoder_of_a_classifier_scores_no_tokens():
         (DecoderClassifier, {}, "needs architecture 'decoder', got 'encoder'"),
         (DecoderClassifier, {"architecture": "decoder"}, "num_classes must be set to build a"),
         (Encoder, {"vocab_size": None}, "vocab_size must be set"),
+        (EncoderDecoder, {}, "needs architecture 'encoder_decoder', got 'encoder'"),
     ],
 )
 def test_models_refuse_the_wrong_config(make, options, message):

@@ -76,11 +76,3 @@ def test_cache_gives_what_a_pass_over_its_capacity_gives(params, capacity):
 def test_room_is_at_most_max_len(params):
     shorter = Decoder(dataclasses.replace(decoder().config, max_len=ORIGINAL))
     assert_same(cached(shorter, params, LONGER), whole(decoder(SHORT, SHORT), params, ORIGINAL))
-
-
-def test_caches_of_windows_have_room_for_max_len(params):
-    windowed = decoder(local_window_size=3)
-    hidden = cached(windowed, params, ORIGINAL)
-    assert_same(hidden, whole(decoder(LONG, LONG, local_window_size=3), params, ORIGINAL))
-    shorter = Decoder(dataclasses.replace(windowed.config, max_len=ORIGINAL))
-    assert_same(cached(shorter, params, ORIGINAL), whole(shorter, params, ORIGINAL))

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen as nn
@@ -230,64 +229,50 @@ def test_attention_function_decodes_with_a_cache_what_it_computes_in_full(config
         )
 
 
-class Differential(nn.Module):
-    """The difference of two softmaxes, with a learned factor (Ye et al., 2024)."""
+class Gated(nn.Module):
+    """An attention layer whose attention function has a learned factor."""
 
     config: ModelConfig
     sublayers: int = 2
 
     @nn.compact
     def __call__(self, x, context, **options):
-        factor = self.param("factor", nn.initializers.constant(0.3), ())
+        factor = self.param("factor", nn.initializers.ones, ())
 
-        def attend(query, key, value, mask=None, **structure):
-            halves = (jnp.split(array, 2, axis=-1) for array in (query, key))
-            first, second = (
-                dot_product_attention(*half, value, mask=mask, **structure)
-                for half in zip(*halves, strict=True)
-            )
-            return first - factor.astype(value.dtype) * second
+        def attend(query, key, value, **structure):
+            return factor * dot_product_attention(query, key, value, **structure)
 
         context = dataclasses.replace(context, attention_fn=attend)
         layer = MultiHeadAttention(self.config, self.sublayers, name="heads")
         return layer(x, context, **options)
 
 
-def differential_weights(query, key, mask, factor):
-    """Weights [B, N, T, S] in float64, of queries and keys [B, T, N, H]."""
-    weights = []
-    for part in (slice(None, 3), slice(3, None)):
-        scores = np.einsum("btnh,bsnh->bnts", query[..., part], key[..., part]) / 3**0.5
-        scores = np.where(mask, scores, -np.inf)
-        exponentials = np.exp(scores - scores.max(-1, keepdims=True))
-        weights.append(exponentials / exponentials.sum(-1, keepdims=True))
-    return weights[0] - factor * weights[1]
-
-
 @pytest.mark.parametrize("execution", ["scan", "loop"])
 def test_attention_layer_with_parameters_keeps_cache_window_taps_and_weights(execution):
-    config = dataclasses.replace(
-        CONFIG, layer_execution=execution, positions="none", local_window_size=3
-    )
-    model = Decoder(config, block=functools.partial(Block, attention=Differential))
-    params = reference.draw_params(model, TOKENS)
-    taps = Taps(read=("inputs", "weights", "head_outputs"))
-    full = apply(model, params, TOKENS, taps=taps, return_weights=True)
-    layer = jax.tree.map(lambda leaf: np.float64(leaf[1]), params["stack"]["layers"])
-    inputs = reference.norm(config, layer["attention_norm"], np.float64(full.taps["inputs"][1]))
-    heads = layer["attention"]["heads"]
-    query, key, value = (
-        (inputs @ heads[f"{name}_kernel"] + heads[f"{name}_bias"]).reshape(B, T, 2, 6)
-        for name in ("query", "key", "value")
-    )
-    distance = np.arange(T)[:, None] - np.arange(T)
-    seen = (distance >= 0) & (distance <= 3)
-    expected = differential_weights(query, key, seen, layer["attention"]["factor"])
-    for weights in (full.taps["weights"][1], full.weights.self_attention[1]):
-        np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-5)
-    attended = np.einsum("bnts,bsnh->btnh", expected, value)
-    np.testing.assert_allclose(full.taps["head_outputs"][1], attended, rtol=0, atol=1e-5)
-    output = apply(model, params, TOKENS[:, :5], cache=init_cache(config, B, CAPACITY))
+    """The factors may as well be in the output projections of plain layers."""
+    config = dataclasses.replace(CONFIG, layer_execution=execution, local_window_size=3)
+    gated = Decoder(config, block=functools.partial(Block, attention=Gated))
+    params = reference.draw_params(gated, TOKENS)
+    attention = params["stack"]["layers"]["attention"]
+    factors, heads = attention["factor"], attention["heads"]
+    kernel = heads["output_kernel"] * factors[:, None, None]
+    layers = params["stack"]["layers"] | {"attention": heads | {"output_kernel": kernel}}
+    plain = Decoder(config)
+    taps = Taps(read=("weights", "head_outputs", "hidden"))
+    full, expected = (
+        apply(model, params_of_model, TOKENS, taps=taps, return_weights=True)
+        for model, params_of_model in (
+            (gated, params), (plain, params | {"stack": {"layers": layers}})
+        )
+    )  # fmt: skip
+    close = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-5)
+    by_layer = factors[:, None, None, None, None]
+    close(full.weights.self_attention, by_layer * expected.weights.self_attention)
+    for place in ("weights", "head_outputs"):
+        close(full.taps[place], by_layer * expected.taps[place])
+    close(full.taps["hidden"], expected.taps["hidden"])
+    close(full.logits, expected.logits)
+    output = apply(gated, params, TOKENS[:, :5], cache=init_cache(config, B, CAPACITY))
     for step in range(5, T):
-        output = apply(model, params, TOKENS[:, step : step + 1], cache=output.cache)
-        np.testing.assert_allclose(output.logits[:, 0], full.logits[:, step], rtol=0, atol=1e-5)
+        output = apply(gated, params, TOKENS[:, step : step + 1], cache=output.cache)
+        close(output.logits[:, 0], full.logits[:, step])

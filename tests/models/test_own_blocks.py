@@ -11,9 +11,7 @@ from flax import linen as nn
 
 from jaxformer.config import ModelConfig
 from jaxformer.functional import dot_product_attention
-from jaxformer.models import (
-    Decoder,
-)
+from jaxformer.models import Decoder
 from jaxformer.modules import Block, BlockOutput, FeedForward
 from tests import numpy_transformer as reference
 from tests.models.own_parts import (

@@ -10,11 +10,7 @@ from flax import linen as nn
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.models import (
-    Decoder,
-    EncoderDecoder,
-    init_cache,
-)
+from jaxformer.models import Decoder, EncoderDecoder, init_cache
 from jaxformer.modules import Block, BlockOutput, Positions
 from tests.models.own_parts import (
     BIAS,
@@ -115,7 +111,7 @@ def no_structure(query, key, value):
              EncoderDecoder(BOTH, block=ParallelBlock).init, jax.random.key(0), TOKENS, TOKENS
          ), ConfigError, "block must make a module", "cross_attention", "unexpected keyword"),
         (decode(position_scheme=type("Wide", (Positions,), {
-             "rotation": lambda self, positions: lambda query, key: (query, key[..., :1])
+             "rotation": lambda self, positions, room: lambda query, key: (query, key[..., :1])
          })()), ShapeError, "a rotation must keep the key's shape (2, 7, 2, 6)"),
         (decode(position_scheme=type("Narrow", (Positions,), {
              "encoding": lambda self, positions: jnp.ones((*positions.shape, 5))

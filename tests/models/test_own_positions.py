@@ -6,11 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxformer.models import (
-    Decoder,
-    EncoderDecoder,
-    init_cache,
-)
+from jaxformer.models import Decoder, EncoderDecoder, init_cache
 from jaxformer.modules import Positions
 from tests import numpy_transformer as reference
 from tests.models.own_parts import (
@@ -59,7 +55,7 @@ def test_position_scheme_gets_the_room_of_the_rows():
     rooms = []
 
     class Listening(Positions):
-        def rotation_for(self, positions, room):
+        def rotation(self, positions, room):
             rooms.append(room)
             return None
 

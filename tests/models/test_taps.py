@@ -150,19 +150,6 @@ def test_edits_reach_what_is_computed_from_them():
     assert_close(edited["feed_forward_output"], expected)
 
 
-@MODELS
-def test_hidden_states_of_another_input_are_patched_in(model):
-    clean = apply(model, OTHER, Taps(read=PLACES))
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def patched(place, values):
-        taps = Taps(edit={place: lambda x, layer: jnp.where(layer == 1, values[1], x)})
-        return model.apply({"params": PARAMS}, X, taps=taps).hidden
-
-    for place in ("inputs", "hidden"):
-        assert_close(patched(place, clean.taps[place]), clean.hidden)
-
-
 def test_taps_read_and_edit_with_a_cache():
     cache = init_cache(CONFIG, B, 8)
     taps = Taps(read=("hidden",), edit={"head_outputs": lambda x, layer: x * (layer + 2)})

@@ -91,7 +91,7 @@ def test_rotation_of_positions_of_one_row_is_that_of_every_row():
     scheme = make_positions(NAMELESS, causal=True)
     query = np.random.default_rng(0).standard_normal((3, 5, 2, 6), np.float32)
     positions = np.arange(5)[None]
-    rotate = jax.jit(lambda positions: scheme.rotation(positions)(query, query))
+    rotate = jax.jit(lambda positions: scheme.rotation(positions, 16)(query, query))
     for row, all_rows in zip(
         rotate(positions), rotate(np.broadcast_to(positions, (3, 5))), strict=True
     ):

@@ -17,6 +17,7 @@ DECODER = Decoder(ModelConfig(**SIZES))
 TRANSLATOR = EncoderDecoder(ModelConfig(architecture="encoder_decoder", **SIZES))
 ENCODER = Encoder(ModelConfig(architecture="encoder", **SIZES))
 CLASSIFIER = SequenceClassifier(dataclasses.replace(ENCODER.config, num_classes=3))
+TYPED = Encoder(dataclasses.replace(ENCODER.config, num_token_types=2))
 TOKENS = np.array([[1, 2, 3], [4, 5, 6]])
 CACHE = init_cache(DECODER.config, 2, 8)
 ENCODED = np.ones((2, 5, 4), np.float32)
@@ -32,7 +33,7 @@ def params():
         shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *inputs)["params"])
         return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
 
-    return {model: zeros(model) for model in (DECODER, TRANSLATOR, ENCODER, CLASSIFIER)}
+    return {model: zeros(model) for model in (DECODER, TRANSLATOR, ENCODER, CLASSIFIER, TYPED)}
 
 
 def apply(model, *inputs, **options):
@@ -104,6 +105,12 @@ def cross_cache(batch=2, layers=2):
         (apply(ENCODER, TOKENS[0]), "tokens", "tokens must be [B, T], got shape (3,)"),
         (apply(ENCODER, TOKENS, lengths=np.ones(3, int)), "lengths", "lengths must be [B=2]"),
         (apply(CLASSIFIER, TOKENS, lengths=np.ones(2)), "lengths", "got dtype float64"),
+        (apply(TYPED, TOKENS, token_types=np.full((2, 3), 2)), "token_types",
+         "DataError: token_types must be in 0 .. V-1 = 1, got 2"),
+        (apply(TYPED, TOKENS, token_types=TOKENS[:, :2]), "token_types",
+         "token_types must be [B=2, T=3], got shape (2, 2)"),
+        (apply(ENCODER, TOKENS, token_types=np.zeros((2, 3), int)), "token_types",
+         "token_types are for a model with num_token_types"),
         (translate(IDS, TOKENS), "tokens", "at most max_len=8", "(2, 17)", "cut them"),
         (translate(TOKENS[0], TOKENS), "tokens", "must be [B, T]", "(3,)"),
         (translate(TOKENS, TOKENS * 1.0), "tokens", "must be integer, got dtype float64"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxformer.config import ModelConfig
-from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.errors import ConfigError
 from jaxformer.models import Decoder, init_cache
 from jaxformer.testing import assert_cached_decoding_equals_full, assert_scanned_equals_looped
 from tests.testing.foreign import draw_params
@@ -128,9 +128,7 @@ def test_decoder_scanned_equals_looped():
     def logits(decoder):
         return lambda params, tokens: decoder.apply({"params": params}, tokens).logits
 
-    assert_scanned_equals_looped(
-        logits(scanned), logits(looped), params, TOKENS, unstack=lambda params: params
-    )
+    assert_scanned_equals_looped(logits(scanned), logits(looped), params, TOKENS)
 
 
 @pytest.mark.parametrize(
@@ -146,17 +144,3 @@ def test_decoder_scanned_equals_looped():
 def test_scan_check_catches(broken, message):
     with pytest.raises(AssertionError, match=message):
         assert_scanned_equals_looped(broken, looped, KERNELS, X)
-
-
-def test_scan_check_catches_layers_sorted_by_name():
-    """Beyond ten layers, layer_10 sorts before layer_2."""
-    kernels = jnp.asarray(RANDOM.standard_normal((11, 2, 2)))
-    by_name = [kernels[i] for i in sorted(range(11), key=str)]
-    with pytest.raises(AssertionError, match="layer_10 comes before layer_2"):
-        assert_scanned_equals_looped(scanned, looped, kernels, X, unstack=lambda _: by_name)
-
-
-def test_scan_check_refuses_stacks_of_different_depth():
-    params = {"a": KERNELS, "b": KERNELS[:2]}
-    with pytest.raises(ShapeError, match=r"leading sizes \[\(2,\), \(3,\)\]"):
-        assert_scanned_equals_looped(scanned, looped, params, X)

@@ -20,7 +20,7 @@ from jaxformer.config import (
 from jaxformer.errors import ConfigError
 from jaxformer.models import EncoderDecoder, MaskedLanguageModel
 from jaxformer.models.init_shapes import init_shapes
-from jaxformer.modules.layer_variables import split_layers
+from jaxformer.modules.stacked_layers import split_layers
 from jaxformer.training import (
     decay_mask,
     layers_above,

@@ -24,7 +24,7 @@ from jaxformer.functional.masks.base import Mask
 from jaxformer.functional.multi_head import KVCache, WindowCache
 from jaxformer.functional.taps import Taps, check_taps
 from jaxformer.modules.attention import AttentionContext
-from jaxformer.modules.layer_caches import Cache, ScannedCache, caches_of_layers
+from jaxformer.modules.stacked_layers import Cache, ScannedCache, caches_of_layers
 
 
 class TransformerInputs(TypedDict, total=False):
