@@ -120,7 +120,7 @@ def decoder_states(
             f"hidden_states of model must return a TransformerOutput, got {got} from a {name}"
         )
     cache = inputs.get("cache")
-    if cache is not None and (output.cache is None or is_unchanged(output.cache, cache)):
+    if cache is not None and is_unchanged(output.cache, cache):
         got = "no cache" if output.cache is None else "the same cache"
         raise ConfigError(
             "hidden_states of model must return the given cache, extended by the new tokens, got "

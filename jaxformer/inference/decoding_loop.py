@@ -91,7 +91,7 @@ def prefill(
     output, logits, encoded = nn.apply(forward, model)({"params": params})
     seen = None
     if track_seen and config.vocab_size is not None:
-        real = jnp.arange(tokens.shape[1])[None] < lengths[:, None]
+        real = jnp.arange(tokens.shape[1])[None] < lengths[:, None]  # [B, T]
         ids = jnp.where(real, tokens, config.vocab_size)  # padding: out of range, dropped
         seen = jnp.zeros((batch, config.vocab_size), bool)
         seen = seen.at[jnp.arange(batch)[:, None], ids].set(True, mode="drop")
@@ -119,7 +119,7 @@ def _last_logits(
     """Output for tokens `[B, T]`, and logits `[B, V]` at the last real one of each row."""
     output = decoder_states(model, tokens, inputs)
     # Those of all positions would be large and unused.
-    last = output.hidden[jnp.arange(tokens.shape[0]), lengths - 1]
+    last = output.hidden[jnp.arange(tokens.shape[0]), lengths - 1]  # [B, D]
     return output, model.logits(last)
 
 

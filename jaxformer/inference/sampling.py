@@ -93,10 +93,7 @@ def keep_top_p(logits: jax.Array, p: float) -> jax.Array:
         [True, True, False]
     """
     _check_logits(logits)
-    p = static_number("p", p)
-    if not 0 <= p <= 1:
-        raise ConfigError(f"p of keep_top_p must be in [0, 1], got {p}; 1 keeps all")
-    if p == 1:
+    if _is_neutral("keep_top_p", p, neutral=1):
         return logits
     descending = -jnp.sort(-logits, axis=-1)
     # In half precision, a sum of many probabilities would stop growing before it reaches p.
@@ -129,10 +126,7 @@ def keep_min_p(logits: jax.Array, p: float) -> jax.Array:
         [True, True, False]
     """
     _check_logits(logits)
-    p = static_number("p", p)
-    if not 0 <= p <= 1:
-        raise ConfigError(f"p of keep_min_p must be in [0, 1], got {p}; 0 keeps all")
-    if p == 0:
+    if _is_neutral("keep_min_p", p, neutral=0):
         return logits
     threshold = widened(logits.max(axis=-1, keepdims=True)) + math.log(p)
     return jnp.where(logits < threshold, -jnp.inf, logits)
@@ -196,6 +190,13 @@ def _check_logits(logits: jax.Array, axes: str = "... V") -> None:
     check_dtype("logits", logits, "floating")
     if check_axes("logits", logits, axes)["V"] == 0:
         raise ShapeError(f"logits must have at least one token, got shape {logits.shape}")
+
+
+def _is_neutral(name: str, p: float, *, neutral: float) -> bool:
+    """Whether a filter keeps all tokens; ConfigError unless p is a probability."""
+    if not 0 <= static_number("p", p) <= 1:
+        raise ConfigError(f"p of {name} must be in [0, 1], got {p}; {neutral} keeps all")
+    return p == neutral
 
 
 def _draw(logits: jax.Array, rngs: jax.Array, sampling: SamplingConfig) -> jax.Array:

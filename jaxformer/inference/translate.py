@@ -191,12 +191,9 @@ def _check_beams(
 
 
 def _check(
-    model: nn.Module,
-    sources: Sequence[Sequence[int]],
-    start_token: int,
-    max_new_tokens: int | None,
-    rows: int,
-) -> list[int]:
+    model: nn.Module, sources: Sequence[Sequence[int]], start_token: int,
+    max_new_tokens: int | None, rows: int,
+) -> list[int]:  # fmt: skip
     """Checks arguments that the search itself does not; returns the length of every source."""
     check_decodable(model, "translation", "encoder_decoder")
     config = model.config

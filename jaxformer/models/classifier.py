@@ -9,7 +9,8 @@ from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.linear import linear
 from jaxformer.models.encoder import Encoder
-from jaxformer.models.transformer import Transformer, TransformerOutput, TransformerParts
+from jaxformer.models.model import Model
+from jaxformer.models.transformer import Transformer, TransformerOutput
 from jaxformer.models.transformer_inputs import TransformerInputs
 from jaxformer.modules.initializers import bias_param, kernel_param
 from jaxformer.modules.pooling import Pooler
@@ -39,18 +40,20 @@ class ClassHead(nn.Module):
         if classes is None:
             raise ConfigError("num_classes must be set to build a classifier; count your labels")
         pooled = Pooler(config, name="pooler")(output.hidden, inputs.get("lengths"))
-        is_encoder = config.architecture == "encoder"
-        dropout = nn.Dropout(config.dropout_rate if is_encoder else 0.0, name="dropout")
-        dropped = dropout(pooled, deterministic=inputs.get("deterministic", True))
+        is_encoder, dropped = config.architecture == "encoder", pooled
+        if is_encoder:
+            dropout = nn.Dropout(config.dropout_rate, name="dropout")
+            dropped = dropout(pooled, deterministic=inputs.get("deterministic", True))
         kernel = kernel_param(self, "class_kernel", config, lambda c: (c.d_model, classes))
         bias = bias_param(self, "class_bias", config, classes) if is_encoder else None
         return output._replace(pooled=pooled, logits=linear(dropped, kernel, bias))
 
 
-class SequenceClassifier(TransformerParts):
+class SequenceClassifier(Model):
     """An encoder that classifies rows by their pooled hidden states.
 
-    Takes the arguments of `TransformerParts`; `config` has architecture "encoder" and num_classes.
+    Takes config, block, attention_fn and position_scheme, as `Transformer` does; `config`
+    has architecture "encoder" and num_classes.
 
     Raises:
         ConfigError: num_classes is not set.
@@ -99,8 +102,8 @@ class SequenceClassifier(TransformerParts):
 class TokenClassifier(SequenceClassifier):
     """An encoder that classifies every token, as in named entity recognition.
 
-    Takes the arguments of `TransformerParts`; `config` has architecture "encoder", num_classes and
-    pooling "none".
+    Takes config, block, attention_fn and position_scheme, as `Transformer` does; `config`
+    has architecture "encoder", num_classes and pooling "none".
 
     Raises:
         ConfigError: num_classes is not set, or pooling is not "none".

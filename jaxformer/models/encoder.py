@@ -7,7 +7,8 @@ from flax import linen as nn
 
 from jaxformer.errors import ConfigError
 from jaxformer.functional.linear import linear
-from jaxformer.models.transformer import Transformer, TransformerOutput, TransformerParts
+from jaxformer.models.model import Model
+from jaxformer.models.transformer import Transformer, TransformerOutput
 from jaxformer.models.transformer_inputs import TransformerInputs
 from jaxformer.modules.initializers import bias_param, kernel_param
 from jaxformer.modules.normalization import Norm
@@ -47,11 +48,11 @@ class Encoder(Transformer):
         super().setup()
 
 
-class MaskedLanguageModel(TransformerParts):
+class MaskedLanguageModel(Model):
     """An encoder that predicts masked tokens; its head is a projection, GELU, a norm, and logits.
 
-    Takes the arguments of `TransformerParts`; `config` has architecture "encoder" and no
-    num_classes.
+    Takes config, block, attention_fn and position_scheme, as `Transformer` does; `config`
+    has architecture "encoder" and no num_classes.
 
     Raises:
         ConfigError: num_classes is set.
@@ -116,14 +117,15 @@ class MaskedLanguageModel(TransformerParts):
         return output._replace(hidden=self._transformed(output.hidden))
 
     def _transformed(self, hidden: jax.Array) -> jax.Array:
-        return self.norm(nn.gelu(linear(hidden, self.kernel, self.bias), approximate=False))
+        projected = linear(hidden, self.kernel, self.bias)  # [B, T, D]
+        return self.norm(nn.gelu(projected, approximate=False))
 
 
-class PooledEncoder(TransformerParts):
+class PooledEncoder(Model):
     """An encoder that pools each row to one vector, such as a sentence embedding.
 
-    Takes the arguments of `TransformerParts`; `config` has architecture "encoder". Its pooling and
-    pooler define the vector.
+    Takes config, block, attention_fn and position_scheme, as `Transformer` does; `config`
+    has architecture "encoder". Its pooling and pooler define the vector.
 
     References:
         Devlin et al., "BERT", 2019; Reimers and Gurevych, "Sentence-BERT", 2019.

@@ -7,7 +7,8 @@ from flax import linen as nn
 
 from jaxformer.functional.masks.base import Mask
 from jaxformer.functional.taps import Taps, check_taps
-from jaxformer.models.transformer import Transformer, TransformerOutput, TransformerParts
+from jaxformer.models.model import Model
+from jaxformer.models.transformer import Transformer, TransformerOutput
 from jaxformer.models.transformer_inputs import TransformerInputs
 from jaxformer.modules.block import AttentionWeights
 from jaxformer.modules.embedding import Embedding
@@ -48,14 +49,15 @@ class EncoderDecoderInputs(TypedDict, total=False):
     taps: Taps | None
 
 
-class EncoderDecoder(TransformerParts):
+class EncoderDecoder(Model):
     """An encoder of the source, and a decoder whose blocks attend to the encoder's output.
 
     Both share one embedding table, unless the source has its own vocabulary. Each is a
     `Transformer`; decoding with a cache calls `model.decoder.hidden_states` directly.
 
-    Takes the arguments of `TransformerParts`, which apply to both encoder and decoder; `config` has
-    architecture "encoder_decoder". Decoder blocks are created with `cross_attention=True`.
+    Takes config, block, attention_fn and position_scheme, as `Transformer` does, for
+    encoder and decoder; `config` has architecture "encoder_decoder". Decoder blocks are created
+    with `cross_attention=True`.
 
     Raises:
         ConfigError: the config has another architecture.

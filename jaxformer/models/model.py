@@ -1,22 +1,45 @@
-"""Base class of models: a Flax module with typed `apply`, and initial parameters in a call."""
+"""Base class of models: what a user may bring to them, logits, and initial parameters."""
 
 import functools
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from flax.core import freeze
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
+from jaxformer.functional.attention import dot_product_attention
+from jaxformer.models.contexts import AttentionFunctions
 from jaxformer.models.init_shapes import is_hashable
+from jaxformer.modules.block import Block
 from jaxformer.modules.embedding import Embedding
+from jaxformer.modules.positions import Positions
 
 
 class Model(nn.Module):
-    """A Flax module whose `apply` is typed for calls without `mutable`."""
+    """A Flax module of one or two `Transformer`s.
+
+    Args:
+        config: the model.
+        block: makes the block of all layers, as in `Transformer`.
+        attention_fn: self-attention function, or functions by name, as in `Transformer`.
+        position_scheme: position scheme instead of `config.positions`; each `Transformer` has a
+            copy with its own parameters.
+    """
 
     config: ModelConfig
+    block: Callable[..., nn.Module] = Block
+    attention_fn: AttentionFunctions = dot_product_attention
+    position_scheme: Positions | None = None
+
+    def __post_init__(self) -> None:
+        """Makes the module hashable, so that it can be a static argument of jit."""
+        if isinstance(self.attention_fn, Mapping):
+            self.attention_fn = freeze(dict(self.attention_fn))
+        super().__post_init__()
 
     if TYPE_CHECKING:
         # Flax types the result as a union with a tuple, so a type checker rejects its `logits`.
@@ -65,6 +88,15 @@ class Model(nn.Module):
         if is_hashable(self):
             return _draw_params(self, rng)
         return jax.jit(functools.partial(_init_params, self))(rng)
+
+    @nn.nowrap
+    def _parts(self) -> dict[str, Any]:
+        """Block, attention function and position scheme, as arguments of a `Transformer`."""
+        return {
+            "block": self.block,
+            "attention_fn": self.attention_fn,
+            "position_scheme": self.position_scheme,
+        }
 
     @nn.nowrap
     def _require_architecture(self, architecture: str, kind: str) -> None:

@@ -5,25 +5,22 @@ layers.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Unpack
+from typing import NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from flax.core import freeze
 
-from jaxformer.config import LayerConfig, ModelConfig, PositionsConfig
+from jaxformer.config import LayerConfig, PositionsConfig
 from jaxformer.errors import ConfigError
-from jaxformer.functional.attention import dot_product_attention
 from jaxformer.functional.checks import check_broadcast
 from jaxformer.functional.embedding import table_rows
 from jaxformer.functional.masks.base import Mask
 from jaxformer.functional.taps import Taps
-from jaxformer.models.contexts import AttentionFunctions, layer_contexts
+from jaxformer.models.contexts import layer_contexts
 from jaxformer.models.model import Model
 from jaxformer.models.transformer_inputs import CheckedInputs, TransformerInputs, check_inputs
-from jaxformer.modules.block import AttentionWeights, Block
+from jaxformer.modules.block import AttentionWeights
 from jaxformer.modules.embedding import Embedding, in_dtype
 from jaxformer.modules.initializers import normal_init, param_dtype
 from jaxformer.modules.normalization import Norm
@@ -63,8 +60,6 @@ class Transformer(Model):
 
     Args:
         config: the model. If you call the model only on vectors, vocab_size may be unset.
-        causal: whether attention is causal. If not, use a mask to hide later tokens.
-        cross_attention: whether blocks also attend to an encoder's output.
         block: makes the block of all layers; see `modules.Block` for the requirements.
         attention_fn: self-attention function with the signature of
             `functional.dot_product_attention`, for all layers; or a dict of functions, from which
@@ -74,6 +69,8 @@ class Transformer(Model):
             them, as in linear attention, sees absolute positions.
         position_scheme: position scheme instead of `config.positions`. Layers with their own
             positions in `config.layers` keep those.
+        causal: whether attention is causal. If not, use a mask to hide later tokens.
+        cross_attention: whether blocks also attend to an encoder's output.
         shared_embedding: embedding shared with another model; a new one when not given.
         has_output: whether the model has logits; False = no output table.
 
@@ -100,19 +97,10 @@ class Transformer(Model):
         (1, 3, 4)
     """
 
-    config: ModelConfig
     causal: bool = False
     cross_attention: bool = False
-    block: Callable[..., nn.Module] = Block
-    attention_fn: AttentionFunctions = dot_product_attention
-    position_scheme: Positions | None = None
     shared_embedding: Embedding | None = None
     has_output: bool = True
-
-    def __post_init__(self) -> None:
-        """Makes the module hashable, so that it can be a static argument of jit."""
-        self.attention_fn = _hashable(self.attention_fn)
-        super().__post_init__()
 
     def setup(self) -> None:
         """Creates the submodules."""
@@ -232,7 +220,7 @@ class Transformer(Model):
     def _embed(self, tokens: jax.Array, inputs: CheckedInputs) -> jax.Array:
         """Embeddings `[B, T, D]` of tokens, positions and token types, as the stack gets them."""
         x = in_dtype(self.config, tokens) if inputs.are_vectors else self._table()(tokens)
-        encoding = self.positions.encoding(inputs.positions)
+        encoding = self.positions.encoding(inputs.positions)  # [B, T, D]
         if encoding is not None:
             check_broadcast(
                 "encoding of the position scheme", encoding, x.shape, "B T D",
@@ -267,37 +255,3 @@ class Transformer(Model):
         if layer.positions is None:
             return self.positions
         return self.layer_positions[self._kinds_of_positions().index(layer.positions)]
-
-
-class TransformerParts(Model):
-    """Base class of models built from one or two `Transformer`s.
-
-    Args:
-        config: the model; its vocab_size must be set.
-        block: makes the block of all layers, as in `Transformer`.
-        attention_fn: self-attention function, or functions by name, as in `Transformer`.
-        position_scheme: position scheme instead of `config.positions`; each `Transformer` has a
-            copy with its own parameters.
-    """
-
-    config: ModelConfig
-    block: Callable[..., nn.Module] = Block
-    attention_fn: AttentionFunctions = dot_product_attention
-    position_scheme: Positions | None = None
-
-    def __post_init__(self) -> None:
-        """Makes the module hashable, so that it can be a static argument of jit."""
-        self.attention_fn = _hashable(self.attention_fn)
-        super().__post_init__()
-
-    def _parts(self) -> dict[str, Any]:
-        """Block, attention function and position scheme, as arguments of a `Transformer`."""
-        return {
-            "block": self.block,
-            "attention_fn": self.attention_fn,
-            "position_scheme": self.position_scheme,
-        }
-
-
-def _hashable(attention_fn: AttentionFunctions) -> AttentionFunctions:
-    return freeze(dict(attention_fn)) if isinstance(attention_fn, Mapping) else attention_fn

@@ -53,7 +53,7 @@ class BlockOutput(NamedTuple):
 
 
 def is_unchanged(new: Any, old: Any) -> bool:
-    """Whether a cache has the arrays of another, so that it holds no new tokens."""
+    """Whether a cache, or None, has no other arrays than an older one: it has no new tokens."""
     pairs = zip(jax.tree.leaves(new), jax.tree.leaves(old), strict=False)
     return all(leaf is before for leaf, before in pairs)
 
@@ -80,18 +80,17 @@ def check_block_output(
             f"a block must return x [B, T, D] = {x.shape} of dtype {x.dtype}, like its "
             f"input, got shape {got[0]} and dtype {got[1]} from {name}"
         )
-    for part, is_cached in (("cache", cache is not None), ("cross_cache", cross_cached)):
-        if is_cached and getattr(output, part) is None:
-            raise ConfigError(
-                f"a block that is called with a cache must return its {part} with the new tokens, "
-                f"got none from {name}; pass {part} to its attention, and the new one to "
-                "BlockOutput"
-            )
     if cache is not None and is_unchanged(output.cache, cache):
+        kind = "none" if output.cache is None else "the cache that it was called with"
         raise ConfigError(
-            "a block must return its cache with the new tokens, got the cache that it was called "
-            f"with from {name}; return the one that its attention returns, or generate without a "
-            "cache: generate(..., use_cache=False)"
+            "a block that is called with a cache must return its cache with the new tokens, got "
+            f"{kind} from {name}; return the one that its attention returns, or generate without "
+            "a cache: generate(..., use_cache=False)"
+        )
+    if cross_cached and output.cross_cache is None:
+        raise ConfigError(
+            "a block that is called with a cache must return its cross_cache, got none from "
+            f"{name}; return the one that its cross-attention returns"
         )
     if return_weights and not isinstance(output.weights, AttentionWeights):
         raise ConfigError(

@@ -70,9 +70,9 @@ class Embedding(nn.Module):
         The dtype, in which all layers compute, is the config's, or float64 if the table is float64.
         """
         config = self.config
-        x = in_dtype(config, table_rows(self._table(), tokens))
+        x = in_dtype(config, table_rows(self._table(), tokens))  # [..., table_dim]
         if config.table_dim != config.d_model:
-            x = linear(x, self.projection_kernel)
+            x = linear(x, self.projection_kernel)  # [..., D]
         return x * config.embedding_factor
 
     def narrowed(self, x: jax.Array) -> jax.Array:

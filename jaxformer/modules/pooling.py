@@ -50,9 +50,9 @@ class Pooler(nn.Module):
         """
         config = self.config
         if config.pooling == "none":  # one vector per token
-            pooled = widened(hidden)
+            pooled = widened(hidden)  # [B, T, D]
         else:
-            pooled = pool(hidden, lengths, pooling=config.pooling)
+            pooled = pool(hidden, lengths, pooling=config.pooling)  # [B, D]
         if config.pooler is None:
             return pooled
         kernel = kernel_param(self, "kernel", config, lambda c: (c.d_model, c.d_model))

@@ -59,12 +59,6 @@ def _check_mask(attention: Attention, sizes: AttentionSizes) -> None:
     if not wrong.any():
         return
     b, t_, n, value_b, s_, k = index = first_index(wrong)
-
-    def batch_axis_is(heads: np.ndarray, count: int) -> bool:
-        if count != len(mask):
-            return False
-        return bool((reads == (own_row & own_head & mask[heads % count, 0, t, s])).all())
-
     if (reads & ~own_row).any():
         cause = "rows of the batch are mixed: a reshape or a reduction runs over the batch axis"
     elif (reads & ~own_head).any():
@@ -80,15 +74,10 @@ def _check_mask(attention: Attention, sizes: AttentionSizes) -> None:
         )
     elif (reads == (own_row & own_head & ~mask[row, 0, t, s])).all():
         cause = INVERTED
-    elif batch_axis_is(head, sizes.num_heads) or batch_axis_is(kv_head, sizes.kv_heads):
-        cause = (
-            "the mask's batch axis is paired with heads: it lost its head axis before it was "
-            "broadcast to the weights; keep [B, 1, T, S], or insert the axis with mask[:, None]"
-        )
     else:
         cause = (
-            "the mask is added as a number that is not low enough, or is broadcast along the "
-            "wrong axis"
+            "the mask is added as a number that is not low enough, or is broadcast along the wrong "
+            "axis: keep its head axis, [B, 1, T, S], or insert it with mask[:, None]"
         )
     fail(
         rule,

@@ -12,48 +12,11 @@ from tests.inference.beams_by_hand import (
     END,
     assert_same_hypotheses,
     by_hand,
-    everything,
     hypotheses,
     next_node,
     random_tables,
     searcher,
 )
-
-
-@pytest.mark.parametrize(
-    ("vocab", "max_new_tokens", "beam_size", "length_penalty", "batch"),
-    [
-        # Beams for as many continuations as there can be: (V - 1) ** (L - 1) * V.
-        (2, 5, 2, 1.0, 150),
-        (3, 5, 48, -0.7, 150),
-        (4, 4, 108, 0.0, 150),
-        (6, 3, 150, 2.0, 150),
-        (6, 5, 3750, 0.6, 6),
-    ],
-)
-def test_beam_search_with_enough_beams_is_exhaustive(
-    vocab, max_new_tokens, beam_size, length_penalty, batch
-):
-    tables = random_tables(vocab, batch, vocab)
-    start = np.arange(batch) % vocab
-    count = min(7, beam_size)
-    beams = searcher(
-        beam_size=beam_size, max_new_tokens=max_new_tokens, length_penalty=length_penalty,
-        early_stopping="never", num_best=count,
-    )(tables, start)  # fmt: skip
-    fewer = 0
-    for row in range(batch):
-        expected = everything(tables[row], int(start[row]), max_new_tokens, length_penalty, count)
-        assert_same_hypotheses(beams, row, expected)
-        fewer += len(expected) < count
-        assert np.isneginf(beams.scores[row, len(expected) :]).all()
-        assert np.isneginf(beams.log_probs[row, len(expected) :]).all()
-    assert fewer > 0 or vocab > 3  # some models have fewer hypotheses than are asked for
-    divisor = np.maximum(beams.lengths, 1.0) ** length_penalty
-    np.testing.assert_allclose(beams.log_probs / divisor, beams.scores, rtol=1e-5)
-    beyond = np.arange(max_new_tokens) >= beams.lengths[..., None]
-    assert (beams.tokens[beyond] == END).all()
-
 
 STOPPING = {"beam_size": 3, "max_new_tokens": 7, "num_best": 3}
 

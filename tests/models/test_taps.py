@@ -28,7 +28,9 @@ PLACES = (
     "feed_forward_output", "hidden",
 )  # fmt: skip
 MODEL = Transformer(CONFIG, causal=True)
-SCANNED = Transformer(dataclasses.replace(CONFIG, layer_execution="scan", remat="full"), True)
+SCANNED = Transformer(
+    dataclasses.replace(CONFIG, layer_execution="scan", remat="full"), causal=True
+)
 MODELS = pytest.mark.parametrize("model", [MODEL, SCANNED], ids=["loop", "scan"])
 PARAMS = reference.draw_params(MODEL, X)
 
@@ -194,7 +196,9 @@ def test_an_encoder_decoder_says_which_half_and_which_attention():
 @pytest.mark.parametrize("remat", ["none", "full"])
 @pytest.mark.parametrize("execution", ["loop", "scan"])
 def test_taps_that_ask_for_nothing_cost_nothing(execution, remat):
-    model = Transformer(dataclasses.replace(CONFIG, layer_execution=execution, remat=remat), True)
+    model = Transformer(
+        dataclasses.replace(CONFIG, layer_execution=execution, remat=remat), causal=True
+    )
 
     def program(**taps):
         return str(jax.make_jaxpr(lambda p: model.apply({"params": p}, X, **taps).hidden)(PARAMS))

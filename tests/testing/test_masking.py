@@ -57,8 +57,8 @@ def heads_mixed(query, key, value, mask):
     [
         (mask_ignored, "is False\n.*= 0.*\n.*exactly 0\n.*the mask is not used", AttentionSizes()),
         (mask_inverted, 'inverted: True is read as "hide", should', AttentionSizes()),
-        (mask_without_its_head_axis, r"paired with heads: .*mask\[:, None\]", AttentionSizes()),
-        (mask_paired_with_key_heads, "paired with heads", GROUPED),
+        (mask_without_its_head_axis, r"along the wrong axis: .*mask\[:, None\]", AttentionSizes()),
+        (mask_paired_with_key_heads, "along the wrong axis", GROUPED),
         (mask_times_scores, "or only multiplied into the scores", AttentionSizes()),
         (rows_mixed, "rows of the batch are mixed", AttentionSizes()),
         (heads_mixed, "heads are mixed: query head n should", GROUPED),
