@@ -1,15 +1,14 @@
 """The command line. Commands import JAX only when they run, so that --help is fast."""
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
 
 from jaxformer import __version__
 from jaxformer.cli.commands import COMMANDS, GROUPS
-from jaxformer.cli.experiment import read_config
-from jaxformer.cli.flags import config_values
 from jaxformer.cli.parsing import Command, show_commands, summary
-from jaxformer.cli.terminal import drop_output, exit_for, log_as_lines, show, warnings_as_lines
+from jaxformer.cli.terminal import exit_for, log_as_lines, show, warnings_as_lines
 from jaxformer.config.checks import suggestion
 from jaxformer.errors import ConfigError
 
@@ -40,8 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _run(words)
         sys.stdout.flush()  # here, so that a failure to write is reported
-    except BrokenPipeError:
-        drop_output()  # its reader, such as `head`, has closed it
+    except BrokenPipeError:  # its reader, such as `head`, has closed it; Python flushes it at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except Exception as error:
         if shows_traceback:
@@ -74,13 +73,7 @@ def _run(words: Sequence[str]) -> None:
 def _run_command(name: str, words: Sequence[str]) -> None:
     command = Command.of(name, COMMANDS[name])
     end = words.index("--") if "--" in words else len(words)
-    helps = [word for word in words[:end] if word in _HELP]
-    if not helps:
-        command.function(**command.parse(words))
-        return
-    arguments, flags = command.split([word for word in words if word not in helps])
-    if command.config_flags and arguments:
-        config = read_config(arguments[0], config_values(flags))
-        command.show_keys(config, arguments[0], shows_all="--help-all" in helps)
+    if {*words[:end]} & {*_HELP}:
+        command.show_help(shows_all="--help-all" in words)
     else:
-        command.show_help()
+        command.function(**command.parse(words))

@@ -2,13 +2,12 @@
 
 import contextlib
 import copy
-import dataclasses
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from jaxformer.config import ExperimentConfig
-from jaxformer.config.checks import Key, keys_of
+from jaxformer.config.checks import Key
 from jaxformer.config.data import READERS
 from jaxformer.config.reading import config_keys, with_values
 from jaxformer.storage import as_path
@@ -57,15 +56,3 @@ def _without_data(tables: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("paths", "mixture", "validation_paths"):
         data.pop(name, None)
     return left
-
-
-def settings(config: Any, prefix: str = "") -> Iterator[tuple[str, Key, Any]]:
-    """Keys of a config that flags can set, and their values; of a union also that of its kind."""
-    for name, key in keys_of(type(config)).items():
-        dotted, value = prefix + name, getattr(config, name)
-        if key.kinds is not None:
-            yield dotted, key, None if value is None else getattr(value, key.kinds.key)
-        elif not key.is_array and (key.table is None or value is None):
-            yield dotted, key, value
-        if dataclasses.is_dataclass(value):
-            yield from settings(value, f"{dotted}.")

@@ -43,8 +43,8 @@ class Opening(ModelSource):
         dtype: for a Hugging Face folder: dtype of parameters and computation; as in its files if
             not set.
         max_len: for a Hugging Face folder: longest text, in tokens; as in its config if not set.
-        ignore: for a Hugging Face folder: fields of its JSON files that you know to be irrelevant.
-            For a run made from one: unsupported generation settings that you know to be irrelevant.
+        ignore: for a Hugging Face folder, or a run made from one: unsupported generation settings
+            that you know to be irrelevant.
         fsdp: devices of this host that split the parameters by rows. By default, one device holds
             all parameters if they fit; otherwise they are split as in training, or over all
             devices.

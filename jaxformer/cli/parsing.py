@@ -1,14 +1,13 @@
 """Commands as functions: their parameters are arguments and flags, their docstrings the help."""
 
 import argparse
+import functools
 import inspect
-import shlex
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING
 from typing import Any, NamedTuple, NoReturn
 
-from jaxformer.cli.flags import config_values, settings, value_of
+from jaxformer.cli.flags import config_values, value_of
 from jaxformer.cli.terminal import show, wrapped
 from jaxformer.config import ExperimentConfig
 from jaxformer.config.checks import Key, keys_of
@@ -16,7 +15,7 @@ from jaxformer.config.reading import config_keys, suggested_keys
 from jaxformer.errors import ConfigError
 
 _METAVARS = {"int": "INT", "float": "FLOAT", "str": "TEXT", "Path": "PATH", "bool": "{true,false}"}
-# What `jaxformer train CONFIG --help` shows of the keys of the config.
+# What `jaxformer train --help` shows of the keys of a config.
 _MOST_USED = (
     "out", "init_from", "seed", "training.steps", "training.batch_size", "training.batch_tokens",
     "training.devices", "optimizer.learning_rate", "model.max_len", "model.num_layers",
@@ -85,7 +84,7 @@ class Command(NamedTuple):
         remedy = f"see {self.prog} --help"
         if self.config_flags:
             names += config_keys()
-            remedy = f"{self.prog} CONFIG --help-all lists all but arrays of tables"
+            remedy = f"{self.prog} --help-all lists all but arrays of tables"
         near = suggested_keys(flag[2:].replace("-", "_"), names)
         meant = f"; did you mean {' or '.join(map(_flag, near))}?" if near else ";"
         return f"there is no option {flag}{meant} {remedy}"
@@ -120,36 +119,24 @@ class Command(NamedTuple):
             raise ConfigError(f"{self.prog} takes no {left[0]!r}; see {self.prog} --help")
         return values
 
-    def show_help(self) -> None:
-        """Shows what the command does, its arguments and its flags."""
+    def show_help(self, *, shows_all: bool = False) -> None:
+        """Shows the command, its arguments and flags, and flags of all or the most used keys."""
         parser = _Parser(self.prog, *map(_signature, self.arguments))
-        parser.description = summary(self.function)
+        parser.description = _wrapped(summary(self.function))
         for key in self.arguments:
             parser.add_argument(key.name, metavar=_signature(key), help=_help(key))
         for group in self.groups.values():
             parser.add_flags(group.flags, title=group.title, has_switches=True)
-        if self.config_flags:
-            parser.epilog = f"flags for the keys of a config: {self.prog} CONFIG --help"
-        show(parser.format_help(), end="")
-
-    def show_keys(self, config: ExperimentConfig, path: str, *, shows_all: bool) -> None:
-        """Shows the flags for the keys of a config, with their values: all, or the most used."""
-        parser = _Parser(self.prog, shlex.quote(path))
-        parser.description = "Flags override keys of the config."
-        titles: dict[str, dict[str, Key]] = {}
-        for dotted, key, value in settings(config):
-            if len(key.choices) != 1 and (shows_all or dotted in _MOST_USED):
-                is_plain = "." not in dotted and key.table is None and key.kinds is None
-                title = "options" if is_plain else f"[{dotted.partition('.')[0]}]"
-                name = dotted if key.table is None else f"{dotted}.KEY"
-                titles.setdefault(title, {})[name] = key._replace(default=value)
-        for title, flags in titles.items():
+        tables: dict[str, dict[str, Key]] = {}
+        for dotted, key in config_keys().items() if self.config_flags else ():
+            if key.table is None and len(key.choices) != 1 and (shows_all or dotted in _MOST_USED):
+                is_in_table = "." in dotted or key.kinds is not None
+                title = f"[{dotted.partition('.')[0]}]" if is_in_table else "keys of the config"
+                tables.setdefault(title, {})[dotted] = key
+        for title, flags in tables.items():
             parser.add_flags(flags, title=title, whole=shows_all)
-        if not shows_all:
-            parser.epilog = (
-                f"all keys: {parser.prog} --help-all\n\n"
-                f"options of the command itself: {self.prog} --help"
-            )
+        if self.config_flags and not shows_all:
+            parser.epilog = f"all keys of a config: {self.prog} --help-all"
         show(parser.format_help(), end="")
 
 
@@ -159,8 +146,11 @@ class _Parser(argparse.ArgumentParser):
     def __init__(self, *words: str) -> None:
         usage = f"{' '.join(words)} [OPTIONS]".replace("%", "%%")
         super().__init__(
-            " ".join(words), usage, add_help=False, allow_abbrev=False, formatter_class=_Formatter
-        )
+            " ".join(words), usage, add_help=False, allow_abbrev=False,
+            formatter_class=functools.partial(
+                argparse.RawDescriptionHelpFormatter, max_help_position=6
+            ),
+        )  # fmt: skip
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message}; see {self.prog} --help")
@@ -186,27 +176,17 @@ class _Parser(argparse.ArgumentParser):
             )
 
 
-class _Formatter(argparse.HelpFormatter):
-    """Help with one indent, and with the paragraphs of a docstring."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=6)
-
-    def _split_lines(self, text: str, width: int) -> list[str]:
-        return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        paragraphs = [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
-        return "\n\n".join("\n".join(self._split_lines(text, width)) for text in paragraphs)
-
-
 def show_commands(commands: Mapping[str, str], *, prog: str, text: str) -> None:
     """Shows the help of several commands, of which each has a line."""
-    paragraphs = [wrapped(" ".join(paragraph.split())) for paragraph in text.split("\n\n")]
-    show("\n\n".join([f"usage: {prog} COMMAND ...", *paragraphs, "commands:"]))
+    show(f"usage: {prog} COMMAND ...\n\n{_wrapped(text)}\n\ncommands:")
     indent = max(map(len, commands)) + 4
     for name, line in commands.items():
         show(wrapped(f"  {name:<{indent - 2}}{line}", rest=" " * indent))
+
+
+def _wrapped(text: str) -> str:
+    """Paragraphs of a docstring, wrapped to the terminal width."""
+    return "\n\n".join(wrapped(" ".join(part.split())) for part in text.split("\n\n"))
 
 
 def summary(owner: Any) -> str:
@@ -231,12 +211,12 @@ def _hyphened(word: str) -> str:
 def _help(key: Key, whole: bool = True) -> str:
     """Description of a key, or its first sentence, and its default."""
     text = key.description if whole else key.description.partition(". ")[0].rstrip(".") + "."
-    if key.table is not None:
-        text += f" Its keys: {', '.join(keys_of(key.table))}."
     if key.default is MISSING:
         default = "" if key.is_argument else "(required)"
     elif key.default is None or key.default in ((), ""):
         default = "(default: not set)"
+    elif key.kinds is not None:
+        default = f"(default: {getattr(key.default, key.kinds.key)})"
     else:
         is_several = key.element is not None
         default = f"(default: {' '.join(key.default) if is_several else key.default})"

@@ -2,8 +2,6 @@
 
 import contextlib
 import logging
-import os
-import re
 import shutil
 import sys
 import textwrap
@@ -13,24 +11,12 @@ from typing import Any, NoReturn
 
 from jaxformer.errors import JaxformerError, StorageError
 
-# Characters that could move the cursor, change colors or the window title, or reverse text: C0
-# except newline and tab, DEL, C1, and the bidi marks, embeddings, overrides and isolates.
-_CONTROLS = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _INDENT = 13  # columns for the name of a line
-_LONGEST = 2000  # characters of a message; its values can have any length
-
-
-def for_terminal(text: str) -> str:
-    r"""Replaces control characters with their codes, such as \x1b, so that they have no effect."""
-    return _CONTROLS.sub(lambda character: ascii(character[0])[1:-1], text)
 
 
 def show(text: str = "", *, end: str = "\n", error: bool = False, at_once: bool = False) -> None:
-    """Prints untrusted text; a terminal gets its control characters as codes, a file as is."""
-    stream = sys.stderr if error else sys.stdout
-    # Errors have codes in files, too, because logs are shown on terminals.
-    shown = for_terminal(text) if error or stream.isatty() else text
-    print(shown, end=end, file=stream, flush=error or at_once)
+    """Prints a text, to standard error as part of a message."""
+    print(text, end=end, file=sys.stderr if error else sys.stdout, flush=error or at_once)
 
 
 def show_named(name: str, *texts: str) -> None:
@@ -53,12 +39,6 @@ def wrapped(line: str, *, first: str = "", rest: str = "") -> str:
         line, shutil.get_terminal_size().columns, initial_indent=first, subsequent_indent=rest,
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
-
-
-def drop_output() -> None:
-    """Sends the buffered and future standard output to /dev/null; Python flushes it at exit."""
-    with contextlib.suppress(OSError):  # a stream that is no file
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextlib.contextmanager
@@ -105,11 +85,5 @@ def exit_for(error: Exception) -> NoReturn:
     message, is_mistake = " ".join(str(error).split()), isinstance(error, JaxformerError)
     if not is_mistake:
         message = f"{type(error).__name__}: {message}; --traceback shows where"
-    if len(message) > _LONGEST:
-        message = f"{message[: _LONGEST // 2]} ... {message[-_LONGEST // 2 :]}"
-    try:
-        sys.stdout.flush()
-    except OSError:
-        drop_output()
     show(f"jaxformer: error: {message}", error=True)
     sys.exit(2 if is_mistake and not isinstance(error, StorageError) else 1)

@@ -198,14 +198,18 @@ def _hint(prefix: str, name: str, siblings: Iterable[str]) -> str:
 @functools.cache
 def config_keys() -> dict[str, Key]:
     """All keys of an experiment but arrays of tables; those of several kinds have one type."""
-    return {dotted: key for dotted, key in dotted_keys(ExperimentConfig) if not key.is_array}
+    keys: dict[str, Key] = {}
+    for dotted, key in dotted_keys(ExperimentConfig):
+        if not key.is_array:
+            keys.setdefault(dotted, key)
+    return keys
 
 
 def dotted_keys(config: type, prefix: str = "") -> Iterator[tuple[str, Key]]:
-    """Keys of a config class and of all tables in it, of every kind, with dotted names."""
+    """Keys of a config class and of all tables in it, of every kind, the default first."""
     for name, key in keys_of(config).items():
         yield prefix + name, key
-        for member in key.members:
+        for member in sorted(key.members, key=lambda kind: kind is not type(key.default)):
             if dataclasses.is_dataclass(member):
                 yield from dotted_keys(typing.cast(type, member), f"{prefix}{name}.")
 

@@ -29,7 +29,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
     "bias": ("none",), "use_dora": (False,), "use_qalora": (False,), "lora_bias": (False,),
     "modules_to_save": ([],), "layer_replication": ([],), "trainable_token_indices": ([], {}),
-    "target_parameters": ([],), "alora_invocation_tokens": ([],),
+    "target_parameters": ([],), "alora_invocation_tokens": ([],), "alpha_pattern": ({},),
     # Others subtract the first product from the model's weights.
     "init_lora_weights": (True, False, "gaussian", "orthogonal", "eva"),
 }  # fmt: skip
@@ -66,7 +66,7 @@ def load_adapter(folder: str | os.PathLike[str], model: HuggingFaceModel) -> Ada
     config, tensors = read_object(folder / ADAPTER_CONFIG), read_tensors(folder / ADAPTER_WEIGHTS)
     _check_config(config)
     family = _family(model)
-    scale = _scale(config, int(config["r"]), float(config["lora_alpha"]))
+    scale = _scale(config, int(config["r"]))
     ranks = [t.shape[0] for name, t in tensors.items() if name.endswith("lora_A.weight")]
     rank = max(ranks, default=1)
     leaves = traverse_util.flatten_dict(model.params, sep="/")
@@ -85,7 +85,7 @@ def load_adapter(folder: str | os.PathLike[str], model: HuggingFaceModel) -> Ada
                 f"the adapter of {module} must fit a kernel of shape {slot.shape}, got A "
                 f"{down.shape} and B {up.shape}; use the model that it was trained for"
             )
-        up = up * (_module_scale(config, module, len(down)) / scale)
+        up = up * (_scale(config, len(down)) / scale)
         parts = slot.layout.parts(
             up if slot.layout.transposed else up.T,
             [(len(down), shape[-1]) for shape in slot.shapes], model.config.kv_heads,
@@ -141,8 +141,8 @@ def save_adapter(
         written.update(adapted)
         fan_in_fan_out |= not slot.layout.transposed  # as in the Conv1D of transformers
         down, up = _joined(slot, matrices, model.config.kv_heads)
-        if len(down) != lora.rank:
-            ranks[module] = len(down)
+        if len(down) != lora.rank:  # PEFT divides alpha by the module's rank
+            ranks[module], up = len(down), up * (len(down) / lora.rank)
         for part, array in (("A", down), ("B", up)):
             tensors[f"{_PREFIX}{module}.lora_{part}.weight"] = array
     if lost := sorted({path.rpartition("/")[0] for path in matrices} - written):
@@ -161,7 +161,6 @@ def save_adapter(
         "lora_dropout": 0.0,
         "target_modules": modules,
         "rank_pattern": {re.escape(module): rank for module, rank in ranks.items()},
-        "alpha_pattern": {re.escape(m): lora.scale * rank for m, rank in ranks.items()},
         "fan_in_fan_out": fan_in_fan_out,
         "bias": "none",
         "inference_mode": True,
@@ -222,15 +221,6 @@ def _check_config(config: Mapping[str, Any]) -> None:
             )
 
 
-def _scale(config: Mapping[str, Any], rank: int, alpha: float) -> float:
-    return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
-
-
-def _module_scale(config: Mapping[str, Any], module: str, rank: int) -> float:
-    """Scale of a module, whose alpha may differ; as in PEFT, a pattern matches the end of names."""
-    alpha = config["lora_alpha"]
-    for pattern, value in (config.get("alpha_pattern") or {}).items():
-        if re.match(rf"(.*\.)?({pattern})$", module):
-            alpha = value
-            break
-    return _scale(config, rank, float(alpha))
+def _scale(config: Mapping[str, Any], rank: int) -> float:
+    """Scale of the product of a module of this rank."""
+    return float(config["lora_alpha"]) / (math.sqrt(rank) if config.get("use_rslora") else rank)

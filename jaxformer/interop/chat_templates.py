@@ -1,12 +1,11 @@
 """Hugging Face chat templates, which turn conversations into the tokens that a model expects."""
 
 import dataclasses
-import datetime
-import functools
+import importlib
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +39,7 @@ class HuggingFaceChatTemplate:
         *,
         add_generation_prompt: bool = True,
     ) -> np.ndarray:
-        """Converts a conversation to token ids; needs jinja2 (`pip install "jaxformer[hf]"`).
+        """Converts a conversation to token ids; needs `pip install "jaxformer[hf]"`.
 
         Args:
             tokenizer: tokenizer of the same folder.
@@ -51,7 +50,7 @@ class HuggingFaceChatTemplate:
             int32 [tokens].
 
         Raises:
-            ConfigError: jinja2 is missing.
+            ConfigError: transformers is missing.
             DataError: the template fails, or does not accept the messages; or a message contains
                 the name of a special token.
 
@@ -75,8 +74,8 @@ class HuggingFaceChatTemplate:
         ]
         _require_ordinary(messages, tokenizer.special_names)
         text = _render(
-            self.template, messages=messages, tools=None, documents=None,
-            add_generation_prompt=add_generation_prompt, **self.names,
+            messages, chat_template=self.template, add_generation_prompt=add_generation_prompt,
+            **self.names,
         )  # fmt: skip
         return tokenizer.encode_with_special_tokens(text)
 
@@ -124,45 +123,17 @@ def _require_ordinary(messages: Sequence[Mapping[str, Any]], special: Sequence[s
                 )
 
 
-def _render(template: str, **values: Any) -> str:
-    """Renders a chat template with these JSON values."""
+def _render(messages: Sequence[Mapping[str, Any]], **values: Any) -> str:
+    """Renders a chat template in the sandbox of transformers."""
     try:
-        environment = _environment()
-    except ImportError:
+        library = importlib.import_module("transformers.utils.chat_template_utils")
+    except ImportError as error:
         raise ConfigError(
-            'a chat template needs jinja2, which is not installed; pip install "jaxformer[hf]"'
+            f'a chat template needs transformers, got "{error}"; pip install "jaxformer[hf]"'
         ) from None
     try:
-        return environment.from_string(template).render(**values)
+        texts, _ = library.render_jinja_template([messages], **values)
     except Exception as error:  # untrusted code may raise any exception
         raise DataError(f"the chat template cannot be used for these messages: {error}") from error
-
-
-@functools.cache
-def _environment() -> Any:
-    """Sandbox with the settings and functions of transformers."""
-    import jinja2.ext
-    import jinja2.sandbox
-
-    class Generation(jinja2.ext.Extension):
-        """The tag {% generation %} around answers, which has no effect here."""
-
-        tags = {"generation"}
-
-        def parse(self, parser: Any) -> Any:
-            next(parser.stream)
-            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-    def raise_exception(message: str) -> NoReturn:
-        raise jinja2.TemplateError(message)
-
-    def to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
-        return json.dumps(value, ensure_ascii=ensure_ascii, **options)  # jinja2's escapes HTML
-
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
-    )
-    environment.filters["tojson"] = to_json
-    environment.globals["raise_exception"] = raise_exception
-    environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
-    return environment
+    text: str = texts[0]
+    return text

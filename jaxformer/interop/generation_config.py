@@ -58,17 +58,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     # In config.json of older BARTs: bos_token_id is forced to be the first.
     "force_bos_token_to_be_generated": (False,),
 }  # fmt: skip
-# Fields about speed, memory, draft models, further outputs, and the file itself.
-_HARMLESS = (
-    "use_cache", "cache_config", "max_cache_len", "output_attentions", "output_hidden_states",
-    "output_scores", "output_logits", "return_dict_in_generate",
-    "num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold",
-    "prompt_lookup_num_tokens", "max_matching_ngram_size", "assistant_early_exit",
-    "assistant_lookbehind", "target_lookbehind", "speculation_type", "compile_config",
-    "disable_compile", "continuous_batching_config", "low_memory", "prefill_chunk_size",
-    "remove_invalid_values", "transformers_version", "_from_model_config", "_commit_hash",
-)  # fmt: skip
-_FIELDS = {*_TOKEN_FIELDS, *_DEFAULTS, *_NEUTRAL, *_HARMLESS}
 
 
 def read_special_tokens(
@@ -104,7 +93,6 @@ def read_special_tokens(
     words = [word[0] for word in fields["bad_words_ids"] if len(word) == 1 and word[0] not in eos]
     sampling, search = _strategy(fields)
     unsupported = [
-        *(name for name in sorted(values) if is_there and name not in _FIELDS),
         *(name for name, neutral in _NEUTRAL.items() if values.get(name) not in (None, *neutral)),
         *_conflicts(fields, values, ids),
     ]

@@ -94,8 +94,7 @@ def load_huggingface(
         param_dtype: dtype of the parameters; by default bfloat16 if all tensors are, else float32.
         max_len: maximum sequence length in tokens, for models without a position table; by default
             that of the config, or 512 for T5, whose config has none.
-        ignore: names of fields in `config.json` or `generation_config.json` that you know to be
-            irrelevant.
+        ignore: names of generation settings that you know to be irrelevant.
         shardings: function from the shapes of the parameters, a nested dict of
             `jax.ShapeDtypeStruct`s, to the placement of each, such as a
             `jax.sharding.NamedSharding`, so that no device ever holds all of them; by default, all
@@ -246,7 +245,7 @@ def _family_for(
             tensor for tensor, layout in family.layouts if leaves.keys() >= set(layout.leaves)
         ]
         try:
-            values = ConfigFields(fields, "config.json", tensors=tensors)
+            values = ConfigFields(fields, "config.json", tensors)
             changes = differences(config, ModelConfig(**family.read(values, kind)))
             if not changes:
                 tensors_of_params(family, config, params, config.param_dtype)

@@ -39,7 +39,7 @@ class HuggingFaceFolder:
         values: content of `config.json`.
         family: family of the model.
         tensors: tensors of its files by name, unread.
-        ignore: names of fields that the user knows to be irrelevant.
+        ignore: names of generation settings that the user knows to be irrelevant.
     """
 
     path: pathlib.Path
@@ -156,9 +156,7 @@ def open_huggingface(
     family, named = family_of(values, where)
     tensors = open_tensors(folder, auto_class=family.auto_class)
     kind = named or kind_of_tensors(family, tensors, where)
-    fields = ConfigFields(values, where, ignore, tensors)
-    arguments = family.read(fields, kind)
-    fields.finish()
+    arguments = family.read(ConfigFields(values, where, tensors), kind)
     if max_len is not None and arguments["positions"] == "learned":
         raise ConfigError(
             f"max_len cannot be set for a model with a table of {arguments['max_len']} positions, "

@@ -8,16 +8,6 @@ from jaxformer.config import BeamSearchConfig, SamplingConfig
 from jaxformer.errors import ConfigError
 from jaxformer.storage import shown
 
-# Where these settings are not supported.
-_CONTEXTS = {
-    **dict.fromkeys(("do_sample", "temperature", "top_k", "top_p", "min_p"), "in beam search"),
-    "repetition_penalty": "in beam search",
-    "num_return_sequences": "without beam search",
-    "bad_words_ids": "with multi-token words",
-    **dict.fromkeys(("num_beams", "length_penalty", "early_stopping"), "for a decoder"),
-    **dict.fromkeys(("forced_bos_token_id", "forced_eos_token_id"), "for a decoder"),
-}
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpecialTokens:
@@ -64,11 +54,9 @@ def require_supported(unsupported: Mapping[str, Any]) -> None:
     """Raises ConfigError if there are unsupported generation settings."""
     if not unsupported:
         return
-    listed = " and ".join(
-        " ".join([f"{name}={shown(value)}", *filter(None, [_CONTEXTS.get(name)])])
-        for name, value in unsupported.items()
-    )
+    listed = " and ".join(f"{name}={shown(value)}" for name, value in unsupported.items())
     raise ConfigError(
-        f"the model has unsupported generation settings: {listed}; to generate without them, pass "
-        f"ignore={tuple(unsupported)!r}, or --ignore {' '.join(unsupported)}"
+        f"the model has unsupported generation settings, alone or beside the others: {listed}; to "
+        f"generate without them, pass ignore={tuple(unsupported)!r}, or --ignore "
+        f"{' '.join(unsupported)}"
     )

@@ -35,7 +35,7 @@ def test_configs_are_listed_with_what_they_are_for(capsys, monkeypatch):
 @pytest.mark.parametrize("columns", [60, 200])
 def test_lists_and_helps_are_as_wide_as_the_terminal(capsys, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
-    for words in ("configs", "predict --help", "translate --help", "train reverse -h"):
+    for words in ("configs", "predict --help", "translate --help", "prepare -h"):
         main(words.split())
         widths = [len(line.rstrip()) for line in capsys.readouterr().out.splitlines()]
         assert 0.7 * columns < max(widths) <= columns, words

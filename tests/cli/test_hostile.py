@@ -1,35 +1,51 @@
-"""Command lines and files that nobody means: each ends within seconds, with a line or two."""
+"""Configs and files that nobody means: each ends within seconds, with a line."""
 
 import contextlib
-import itertools
+import gzip
 import os
-import pathlib
-import shutil
 import signal
-import sys
 
 import pytest
 
-from jaxformer.cli import main
 from jaxformer.errors import ConfigError
-from tests.cli import hostile
-from tests.cli.commands import write_config
+from tests.cli.commands import CONFIG, one_line, write_config
 
 SECONDS = 60  # far more than any takes on a quiet machine
-STATUSES = {0, 1, 2, 130, 141, 143}
-
-
-class TookTooLong(BaseException):
-    pass
+# What is replaced in a config, or the config; and what is said.
+CONFIGS = {
+    "empty": ("", "missing key model.max_len"),
+    "5000 digits": ("seed = " + "9" * 5000, "not a TOML file"),
+    "10,000 layers": (CONFIG + "[[model.layers]]\n" * 10_000, "num_layers=2; remove some"),
+    "FIFO as text": (CONFIG.replace("{text}", "fifo"), "it is a FIFO"),
+    "device as text": (CONFIG.replace("{text}", "/dev/zero"), "/dev/zero"),
+    "folder as text": (CONFIG.replace("{text}", "."), "."),
+    "gzip bomb as text": (CONFIG.replace("{text}", "bomb.gz"), "text must be UTF-8, got 0x00"),
+    "nothing but spaces": (CONFIG.replace("{text}", "spaces.txt"), "must have text"),
+    "run of itself": (
+        CONFIG.replace("[data]", 'init_from = "{out}"\n[data]'), "must be another run than out",
+    ),
+}  # fmt: skip
+# Keys whose bounds or estimates refuse what would take all memory or time.
+SIZES = [
+    ("model.d_model", "1000000000"), ("model.d_model", "16777216"), ("model.d_model", "100000"),
+    ("model.max_len", "1000000000000"), ("model.max_len", "2147483647"),
+    ("model.vocab_size", "2147483647"), ("model.head_dim", "2000000000"),
+    ("training.batch_size", "2147483640"), ("training.steps", "2147483648"),
+    ("training.devices", "1000000000"), ("training.cpu_devices", "1000000"),
+    ("training.accumulate_steps", "2147483647"), ("samples.max_new_tokens", "1000000000000"),
+    ("schedule.decay_steps", "1" + "0" * 30), ("data.num_buckets", "1000000000"),
+]  # fmt: skip
 
 
 @contextlib.contextmanager
-def limited(seconds):
+def limited():
+    """Stops what takes too long."""
+
     def stop(*_):
-        raise TookTooLong
+        raise BaseException("took too long")
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
+    signal.alarm(SECONDS)
     try:
         yield
     finally:
@@ -37,121 +53,33 @@ def limited(seconds):
         signal.signal(signal.SIGALRM, before)
 
 
-def assert_ends_well(words, capfd):
-    """Runs a command; returns its status, and what it said on standard error."""
-    capfd.readouterr()
-    status = 0
-    with limited(SECONDS):
-        try:
-            main(words)
-        except SystemExit as stopped:
-            status = stopped.code or 0
-    printed = capfd.readouterr().err
-    assert status in STATUSES
-    assert "Traceback" not in printed and "panicked" not in printed
-    assert printed.count("\n") <= 5 and len(printed) < 3000, printed[:3000]
-    assert bool(printed) == (status != 0) or "jaxformer: " in printed
-    return status, printed
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A folder of hostile files, some of which take their time to be written."""
-    folder = tmp_path_factory.mktemp("hostile")
-    hostile.write_files(folder)
-    return folder
-
-
 @pytest.fixture
-def files(folder, monkeypatch):
-    """The folder, in which commands are run; training ends before its first step."""
+def config(tmp_path, monkeypatch):
+    """A config beside files that hang or explode; training ends before its first step."""
 
     def fit_run(*_, **__):
         raise ConfigError("enough")
 
-    names = set(os.listdir(folder))
-    monkeypatch.chdir(folder)
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(2**26), 9))
+    (tmp_path / "spaces.txt").write_bytes(b" \n" * 1000)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("jaxformer.runs.train.fit_run", fit_run)
-    with open("/dev/null") as nothing:
-        monkeypatch.setattr(sys, "stdin", nothing)
-        yield folder
-    for path in folder.iterdir():
-        if path.name not in names:  # written by the test
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-
-
-def run_all(table, capfd):
-    """Runs the commands of a table, and says which one has not ended well."""
-    wrong = {}
-    for name, words in table.items():
-        try:
-            assert_ends_well([str(word) for word in words], capfd)
-        except (AssertionError, TookTooLong, Exception) as error:
-            wrong[name] = f"{type(error).__name__}: {str(error)[:500]}"
-    assert not wrong, "\n".join(f"{name}: {what}" for name, what in wrong.items())
-
-
-@pytest.mark.parametrize("name", hostile.TOML)
-def test_configs_end_well(files, capfd, name):
-    (files / "config.toml").write_text(
-        hostile.TOML[name].replace("{out}", "run").replace("{text}", "text.txt"), "utf-8"
-    )
-    status, printed = assert_ends_well(["train", "config.toml"], capfd)
-    assert status == (1 if name in hostile.RAISED else 2) and hostile.SAID.get(name, "") in printed
-    trained = printed == "jaxformer: error: enough\n"  # a vocabulary may be larger than the text
-    assert (files / "run").exists() == trained
-
-
-def test_sizes_that_do_not_fit_are_refused_before_they_are_allocated(files, capfd, monkeypatch):
-    config = write_config(files)
     monkeypatch.setattr("jaxformer.memory.host_memory", lambda: 2**36)
-    for key, value in hostile.SIZES:
-        words = ["train", str(config), f"--{key}={value}"]
-        status, _ = assert_ends_well(words, capfd)
-        assert status == 2, key
-        assert not (files / "run").exists(), key
+    return write_config(tmp_path)
 
 
-def words_of():
-    return {f"words {place}": words for place, words in enumerate(hostile.WORDS)}
+@pytest.mark.parametrize("name", CONFIGS)
+def test_configs_end_well(config, capsys, name):
+    text, message = CONFIGS[name]
+    config.write_text(text.replace("{out}", "run").replace("{text}", "text.txt"), "utf-8")
+    with limited():
+        assert message in one_line(capsys, "train", config)
+    assert not (config.parent / "run").exists()
 
 
-def keys_of_training():
-    return hostile.options_of_training(write_config(pathlib.Path()))
-
-
-def options_of_runs(folder):
-    return hostile.options_of_runs(folder / "run")
-
-
-def options_of_predict(*runs):
-    options = ("file", "num-best", "step")
-    tables = {run: hostile.of_command(["predict"], [run], options) for run in runs}
-    return {
-        f"{run} {name}": words for run, table in tables.items() for name, words in table.items()
-    }
-
-
-# What makes a table of command lines, of which runs, and how many there are between those that run.
-TABLES = [
-    (words_of, (), 8),
-    (options_of_runs, ("trained",), len(hostile.VALUES) + 1),
-    *(
-        pytest.param(*case, marks=pytest.mark.slow)
-        for case in (
-            (words_of, (), 1), (keys_of_training, (), 1), (options_of_runs, ("trained",), 4),
-            (hostile.options_of_translators, ("translation_run",), 4),
-            (options_of_predict, ("classification_run", "masked_run"), 4),
-        )
-    ),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("make", "runs", "step"), TABLES)
-def test_command_lines_end_well(request, capfd, make, runs, step):
-    """Together, more than 300."""
-    folders = [request.getfixturevalue(name)[0] for name in runs]
-    request.getfixturevalue("files")  # after the runs, since it replaces training
-    table = dict(itertools.islice(make(*folders).items(), 0, None, step))
-    assert len(table) >= 6
-    run_all(table, capfd)
+def test_sizes_that_do_not_fit_are_refused_before_they_are_allocated(config, capsys):
+    for key, value in SIZES:
+        with limited():
+            assert "enough" not in one_line(capsys, "train", config, f"--{key}={value}")
+        assert not (config.parent / "run").exists(), key

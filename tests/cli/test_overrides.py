@@ -5,7 +5,6 @@ import tomllib
 
 import pytest
 
-from jaxformer.cli import main
 from jaxformer.cli.commands import COMMANDS
 from jaxformer.cli.experiment import merged_config, read_config
 from jaxformer.cli.parsing import Command
@@ -185,7 +184,7 @@ WRONG = {
     "--model.num-head 3": "did you mean --model.num-heads?",
     "--model.positions.bse 3": "did you mean --model.positions.base?",
     "--vocab-size 3": "did you mean --model.vocab-size or --tokenizer.vocab-size?",
-    "--mesh.rules.0.path x": "jaxformer train CONFIG --help-all lists all but arrays of tables",
+    "--mesh.rules.0.path x": "jaxformer train --help-all lists all but arrays of tables",
     # Values, which reading the config refuses, all at once.
     "--model.positions alibbi": "model.positions must be one of none, .* mean 'alibi'",
     "--optimizer.name adam": "optimizer must be one of adamw, sgd.*'adamw'",
@@ -211,23 +210,3 @@ def test_wrong_flags_are_refused_in_one_line(words):
     with pytest.raises(ConfigError, match=WRONG[words]) as error:
         override(words)
     assert "\n" not in str(error.value)
-
-
-def test_help_shows_the_keys_of_the_loaded_kinds_and_names_the_others(capsys, tmp_path):
-    config = dataclasses.replace(LOADED, model=dataclasses.replace(LOADED.model, layers=LAYERS))
-    (tmp_path / "it.toml").write_text(config_to_toml(config))
-    main(["train", str(tmp_path / "it.toml"), "--optimizer.beta1", "0.75", "--help-all"])
-    words = " ".join(capsys.readouterr().out.split())
-    for shown in (
-        "--model.positions {none,sinusoidal,learned,rotary,alibi,relative}",
-        "--optimizer {adamw,sgd,lion,adafactor,muon}",
-        "--model.positions.scaling {linear,llama3,yarn,longrope}",
-        "--model.positions.base FLOAT", "(default: 77.0)", "(default: 0.75)", "--lora.KEY VALUE",
-        "scaling.factor FLOAT",
-    ):  # fmt: skip
-        assert shown in words
-    for hidden in (
-        "positions.num-buckets", "optimizer.nesterov", "model.layers", "model.first-layers",
-        "mesh.rules", "data.mixture",
-    ):  # fmt: skip
-        assert hidden not in words

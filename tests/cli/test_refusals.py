@@ -44,7 +44,7 @@ def test_unusable_text_gets_one_line(tmp_path, capsys, content, message):
 def test_wrong_override_names_the_option_and_the_command_that_lists_all(capsys):
     for command in ("train", "prepare", "sweep", "plan", "inspect"):
         error = one_line(capsys, command, "quickstart", "--model.num-head", "4")
-        assert f"mean --model.num-heads? jaxformer {command} CONFIG --help-all lists" in error
+        assert f"mean --model.num-heads? jaxformer {command} --help-all lists" in error
 
 
 def test_impossible_override_is_a_mistake_too(tmp_path, capsys):

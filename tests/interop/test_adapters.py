@@ -59,7 +59,7 @@ def test_products_are_added_to_the_kernels_of_their_layers(models, tmp_path):
     tensors = pair(0, Q.format(1), 12, 12, rank=1)
     for layer in range(2):
         tensors |= pair(layer + 1, DOWN.format(layer), 12, 20)
-    changes = {"rank_pattern": {"q_proj": 1}, "alpha_pattern": {"layers.1.self_attn.q_proj": 5}}
+    changes = {"rank_pattern": {"q_proj": 1}, "alpha_pattern": {}}
     adapter = load_adapter(write(tmp_path / "adapter", tensors, **changes), model)
     paths = ("stack/layers/attention/query_kernel", "stack/layers/feed_forward/down_kernel")
     assert adapter.lora == LoraConfig(rank=2, alpha=6.0, targets=paths)
@@ -70,7 +70,7 @@ def test_products_are_added_to_the_kernels_of_their_layers(models, tmp_path):
         np.testing.assert_allclose(new, old + scaled, rtol=0, atol=1e-5)
     old, new = (tree["attention"]["query_kernel"] for tree in (before, layers))
     np.testing.assert_array_equal(new[0], old[0])
-    np.testing.assert_allclose(new[1], old[1] + 5 * product(tensors, Q.format(1)).T, atol=1e-5)
+    np.testing.assert_allclose(new[1], old[1] + 6 * product(tensors, Q.format(1)).T, atol=1e-5)
 
 
 def test_adapter_of_a_fused_tensor_is_split(models, tmp_path):
@@ -144,6 +144,7 @@ def test_peft_computes_the_same(models, tmp_path, name):
         ({"peft_type": "IA3"}, {}, ConfigError, "peft_type .* not supported, got 'IA3'"),
         ({"use_dora": True}, {}, ConfigError, "use_dora .* not supported, got True; merge"),
         ({"modules_to_save": ["lm_head"]}, {}, ConfigError, "modules_to_save"),
+        ({"alpha_pattern": {"q_proj": 5}}, {}, ConfigError, "alpha_pattern .* not supported"),
         ({"init_lora_weights": "pissa"}, {}, ConfigError, "init_lora_weights"),
         ({}, pair(0, Q.format(7), 12, 12), CheckpointError, "layers.7.self_attn.q_proj.lora_A"),
         ({}, pair(0, Q.format(0), 12, 13), CheckpointError, r"fit a kernel of shape \(12, 12\)"),

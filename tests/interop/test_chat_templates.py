@@ -10,7 +10,6 @@ import pytest
 import tokenizers
 
 from jaxformer.errors import CheckpointError, ConfigError, DataError
-from jaxformer.interop import chat_templates
 from jaxformer.interop.chat_templates import HuggingFaceChatTemplate, load_chat_template
 from jaxformer.interop.tokenizers.loading import load_tokenizers
 from jaxformer.text import Tokenizer, byte_tokenizer, with_special_tokens
@@ -136,10 +135,9 @@ def test_template_is_that_of_its_file_or_the_default_of_several(tmp_path):
     assert load_chat_template(tmp_path).template == "c"
 
 
-def test_missing_jinja2_is_one_clear_error(monkeypatch):
-    chat_templates._environment.cache_clear()
-    monkeypatch.setitem(sys.modules, "jinja2.ext", None)
-    with pytest.raises(ConfigError, match=r'needs jinja2, .* pip install "jaxformer\[hf\]"'):
+def test_missing_transformers_is_one_clear_error(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers.utils.chat_template_utils", None)
+    with pytest.raises(ConfigError, match=r'needs transformers, .* pip install "jaxformer\[hf\]"'):
         encode("x", "y")
 
 

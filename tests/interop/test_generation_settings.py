@@ -128,15 +128,14 @@ def test_only_tokens_are_read_for_a_model_that_generates_nothing(tmp_path):
         ({"typical_p": 0.9}, "typical_p=0.9; .* ignore=\\('typical_p',\\), or --ignore typ"),
         ({"typical_p": 0.9, "top_h": 1}, "top_h=1 and typical_p=0.9; .* --ignore top_h typical_p$"),
         ({"cache_implementation": "quantized"}, "cache_implementation='quantized'"),
-        ({"bad_words_ids": [[1, 2]]}, "\\[\\[1, 2\\]\\] with multi-token words"),
-        ({"do_sample": True, "num_beams": 2}, "do_sample=True in beam search"),
+        ({"bad_words_ids": [[1, 2]]}, "bad_words_ids=\\[\\[1, 2\\]\\]"),
+        ({"do_sample": True, "num_beams": 2}, "alone or beside the others: do_sample=True"),
         ({"num_beams": 2, "repetition_penalty": 1.5}, "repetition_penalty=1.5"),
         ({"num_return_sequences": 2}, "num_return_sequences=2"),
         ({"decoder_start_token_id": [1, 2]}, "decoder_start_token_id=\\[1, 2\\]"),
         ({"forced_bos_token_id": 5, "suppress_tokens": [5, 6]}, "suppress_tokens=\\[5, 6\\]"),
         ({"do_sample": True, "top_p": -0.1}, "top_p must be in"),
         ({"do_sample": True, "top_k": -1}, "top_k must be positive, got top_k=-1"),
-        ({"frobnicate": 3}, "unsupported generation settings: frobnicate=3;"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(values, named, tmp_path):
@@ -146,13 +145,13 @@ def test_what_is_not_supported_is_refused_by_name(values, named, tmp_path):
 
 def test_fields_that_do_not_matter_can_be_named(tmp_path):
     values = {"typical_p": 0.9, "frobnicate": 3, "eos_token_id": 1}
-    special = read(tmp_path, values, ignore=("typical_p", "frobnicate"))
+    special = read(tmp_path, values, ignore=("typical_p",))
     assert special == SpecialTokens(eos=(1,), sampling=GREEDY)
 
 
 def test_what_is_not_supported_is_kept_beside_what_is(tmp_path):
     values = {
-        "do_sample": True, "num_beams": 2, "typical_p": 0.9, "frobnicate": [3], "eos_token_id": 1,
+        "do_sample": True, "num_beams": 2, "typical_p": 0.9, "eos_token_id": 1,
         "repetition_penalty": 1.5, "bad_words_ids": [[4], [5, 6]], "bos_token_id": [7, 8],
     }  # fmt: skip
     (tmp_path / "generation_config.json").write_text(json.dumps(values))

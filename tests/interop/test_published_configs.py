@@ -73,10 +73,8 @@ def read(name):
     values = CONFIGS[name]
     family, kind = family_of(values, "config.json")
     kind = kind or "masked"  # SciBERT's file names no class, and has the heads of both tasks
-    fields = ConfigFields(values, "config.json", tensors=tensors_of(name))
-    config = ModelConfig(**family.read(fields, kind))
-    fields.finish()
-    return kind, config
+    fields = ConfigFields(values, "config.json", tensors_of(name))
+    return kind, ModelConfig(**family.read(fields, kind))
 
 
 def first(values, names):

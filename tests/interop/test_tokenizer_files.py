@@ -94,11 +94,21 @@ def test_spellings_of_special_tokens_are_text_everywhere(tmp_path):
             assert not ids & set(tokenizer.encode("a " + " ".join(special)).tolist()), name
 
 
-def test_tokenizer_json_comes_first(tmp_path):
+def test_tokenizer_json_comes_first_as_it_is_with_the_added_tokens_of_the_config(tmp_path):
     tokenizer_folders.gpt2(tmp_path)
-    tokenizer = byte_tokenizer()
-    tokenizer.save(tmp_path / "tokenizer.json")
-    assert load(tmp_path).source.encode("a").tolist() == [97]
+    byte_tokenizer().save(tmp_path / "tokenizer.json")
+    (tmp_path / "special_tokens_map.json").write_text('{"eos_token": {"content": "b"}}')
+    config = {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True}
+    names = {"258": "<|end|>", "257": "<|a|>"}
+    added = {i: {"content": name, "special": True, "lstrip": False} for i, name in names.items()}
+    ends = []
+    for more in ({}, {"added_tokens_decoder": added, "eos_token": "<|end|>"}):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | more))
+        source = load(tmp_path).source
+        assert source.encode("a").tolist() == [97]
+        ends.append(source.end_of_text)
+    assert ends == [98, 258] and source.special_id("<|a|>") == 257
+    assert 258 not in source.encode("a<|end|>").tolist()
 
 
 def test_language_that_the_tokenizer_lacks_is_refused(tmp_path):

@@ -112,7 +112,7 @@ def test_encoder_decoder_translates_as_transformers_does(folders, settings, beam
 @pytest.mark.parametrize("field", REFUSED)
 def test_field_without_an_option_is_refused_by_name(field, tmp_path):
     (tmp_path / "generation_config.json").write_text(json.dumps({field: REFUSED[field]}))
-    with pytest.raises(ConfigError, match=f"unsupported generation settings: {field}="):
+    with pytest.raises(ConfigError, match=f"unsupported generation settings, .*: {field}="):
         require_supported(read_special_tokens(tmp_path, {}).unsupported)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from jaxformer.cli.commands.train import show_changed
 from jaxformer.cli.experiment import read_config, start_jax
 from jaxformer.cli.flags import ConfigFlags
-from jaxformer.cli.terminal import for_terminal, show, show_named, wrapped
+from jaxformer.cli.terminal import show, show_named, wrapped
 from jaxformer.config.checks import NonNegativeInt
 from jaxformer.storage import as_path
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _MOST = 600  # characters shown of the text of a row
 _EXAMPLE = 60  # of a shared text
-_ESCAPES = str.maketrans({"\n": "\\n", "\t": "\\t"})
+_ESCAPES = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
 def inspect(
@@ -139,8 +139,8 @@ def _show_batch(report: "DataReport") -> None:
 
 
 def _cut(text: str, most: int) -> str:
-    r"""The start of a text, on one line: line breaks as \n, other control characters as codes."""
-    shown = for_terminal(text.translate(_ESCAPES))
+    r"""The start of a text, on one line: line breaks as \n."""
+    shown = text.translate(_ESCAPES)
     return shown if len(shown) <= most else f"{shown[:most]}..."
 
 

@@ -89,7 +89,7 @@ def convert(
         model_type: Hugging Face model type to write, such as llama; if not set, the one it was
             loaded from, or else the first that can represent it.
         dtype: dtype of the written parameters; unchanged if not set.
-        ignore: for a Hugging Face folder: fields of its JSON files that you know to be irrelevant.
+        ignore: for a Hugging Face folder: generation settings that you know to be irrelevant.
         adapter: write only the matrices of a LoRA run, as an adapter that PEFT loads.
     """
     from jaxformer import runs

@@ -9,7 +9,7 @@ from jaxformer.cli.commands.figures import draw
 from jaxformer.cli.commands.train import exit_stopped, print_start
 from jaxformer.cli.experiment import config_tables, merged_config, start_jax
 from jaxformer.cli.flags import ConfigFlags, value_of
-from jaxformer.cli.terminal import for_terminal, show
+from jaxformer.cli.terminal import show
 from jaxformer.config import ExperimentConfig
 from jaxformer.config.reading import config_keys
 from jaxformer.errors import ConfigError
@@ -47,7 +47,7 @@ def sweep(config: str, *, flags: ConfigFlags) -> None:
     from jaxformer.sweeps.runs import name_runs
 
     named = dict(zip(name_runs(values), zip(values, configs, strict=True), strict=True))
-    show(f"{len(named)} runs, in {for_terminal(str(folder))}")
+    show(f"{len(named)} runs, in {folder}")
     runs = train_configs(named, folder, on_start=print_start)
     stopped = next((run.result.stop_signal for run in runs if run.result.stop_signal), None)
     if stopped is not None:

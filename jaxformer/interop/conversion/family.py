@@ -35,7 +35,6 @@ class Family:
     tensors: Mapping[str, Layout | tuple[Layout, ...]]
     # Arguments of every model's `ModelConfig`, unless a field sets them.
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    skipped: tuple[str, ...] = ()  # fields that do not change what the model computes
     # transformers' defaults of fields, where the table has others.
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     unwritten: tuple[str, ...] = ()  # fields of the table that are read, but not written
@@ -53,7 +52,6 @@ class Family:
 
     def read(self, fields: ConfigFields, kind: ModelKind) -> Values:
         """Arguments of a `ModelConfig`; ConfigError for a field that is not supported."""
-        fields.skip(*self.skipped)
         fields.fill(**self.defaults)
         self.before(fields, kind)
         values = dict(self.fixed)

@@ -70,20 +70,17 @@ def read_rotary_by_type(
         )
         for name in (FULL, SLIDING)
     )
-    tables.finish()
     return wide, local
 
 
 def _rotary_config(fields: ConfigFields, rope: Mapping[str, Any], values: Values) -> RotaryConfig:
     """Rotary positions of one `rope_parameters`, for a model with the arguments read so far."""
     inner = fields.inner(rope, "rope_parameters")
-    inner.skip("type", "rope_type")
     has_own_width = "head_dim" in values
     head_dim = values["head_dim"] if has_own_width else default_head_dim(values)
     width = int(head_dim * inner.take("partial_rotary_factor", float, 1.0))
     base = float(inner.take("rope_theta", float))
     scaling = _scaling(_kind(rope), inner, values["max_len"])
-    inner.finish()
     return RotaryConfig(base=base, rotary_dim=None if width == head_dim else width, scaling=scaling)
 
 

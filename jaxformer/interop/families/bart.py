@@ -111,11 +111,6 @@ def _family(
         model_type=model_type, classes=dict.fromkeys(names, "encoder_decoder"),
         fields={**_FIELDS, **fields},
         fixed={"architecture": "encoder_decoder", **(fixed or {})},
-        skipped=(
-            # Norms and positions follow the model_type, whatever these say.
-            "normalize_before", "normalize_embedding", "add_final_layer_norm", "add_bias_logits",
-            "static_position_embeddings", "extra_pos_embeddings", "is_decoder", "save_step",
-        ),
         special_write=lambda model: {"is_encoder_decoder": True} | special_write(model),
         special_read=special_read, tensors=tensors, prefix="model.", copies=_COPIES,
         auto_class="AutoModelForSeq2SeqLM", **settings,

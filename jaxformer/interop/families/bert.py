@@ -216,8 +216,6 @@ BERT_FAMILIES = (
             "activation": activation("gelu"),
         },
         fixed=_FIXED | {"norm_eps": 1e-12},
-        # The first only says how the position table was initialized; the file has the table.
-        skipped=("sinusoidal_pos_embds", "tie_weights_", "output_past"),
         before=_require_gelu("activation"),
         special_read=_head("relu"),
         tensors=_DISTILBERT, prefix="distilbert.",

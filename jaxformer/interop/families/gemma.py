@@ -60,7 +60,6 @@ GEMMA_FAMILIES = (
         "gemma", "Gemma", unwritten=("mlp_bias",), fixed=_FIXED,
         fields=_BIDIRECTIONAL | {"hidden_act": _ACTIVATION},
         defaults=_DEFAULTS | {"num_key_value_heads": 16},
-        skipped=("hidden_activation",),  # a name that transformers does not read
     ),
     llama_family(
         "gemma2", "Gemma2", tensors=_TENSORS, without=("hidden_act",), unwritten=("mlp_bias",),
@@ -69,8 +68,6 @@ GEMMA_FAMILIES = (
             "attn_logit_softcapping": key("attention_softcap", 50.0, null=True),
             "final_logit_softcapping": key("logit_softcap", 30.0, null=True),
         },
-        # The first is an older name, which transformers does not read.
-        skipped=("hidden_act", "cache_implementation"),
         special_read=_read_gemma2, special_write=lambda model: write_layer_types(model, 4096),
     ),
     llama_family(
@@ -79,12 +76,7 @@ GEMMA_FAMILIES = (
         fixed=_FIXED | {"norm_position": "sandwich", "qk_norm": True},
         defaults=_DEFAULTS | {"max_position_embeddings": 131_072},
         fields=_NEWER | {"final_logit_softcapping": key("logit_softcap", None, null=True)},
-        # transformers reads the cap of Gemma 2, but passes it to no layer. The last is in files
-        # that also have layer_types.
-        skipped=(
-            "hidden_act", "cache_implementation", "attn_logit_softcapping",
-            "_sliding_window_pattern",
-        ),
+        # transformers reads the cap of Gemma 2's attention, too, but passes it to no layer.
         special_read=_read_gemma3, special_write=write_by_type,
     ),
 )  # fmt: skip

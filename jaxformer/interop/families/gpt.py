@@ -47,8 +47,6 @@ _GPT2_FAMILY = decoder_family(
         "scale_attn_by_inverse_layer_idx": only(False),
     },
     fixed={"positions": "learned"},
-    # reorder_and_upcast_attn computes products in float32, which is always the case here.
-    skipped=("reorder_and_upcast_attn", "n_ctx"),
     tensors=_GPT2, prefix="transformer.",
     ignored=(_H + "attn.bias", _H + "attn.masked_bias"),
 )  # fmt: skip

@@ -134,11 +134,7 @@ def _write_smollm3(model: ModelConfig) -> dict[str, Any]:
 
 
 LLAMA_FAMILIES = (
-    # pretraining_tp only says how a product was split over devices in training.
-    llama_family(
-        "llama", "Llama", more=("LLaMAForCausalLM",),  # the oldest name
-        skipped=("pretraining_tp",),
-    ),
+    llama_family("llama", "Llama", more=("LLaMAForCausalLM",)),  # the oldest name
     llama_family(
         "mistral", "Mistral", without=("attention_bias",), unwritten=("mlp_bias",),
         fields={"sliding_window": window(4096)},

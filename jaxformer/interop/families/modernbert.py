@@ -35,7 +35,6 @@ _TENSORS: dict[str, Layout | tuple[Layout, ...]] = {
 
 
 def _require_gelu(fields: ConfigFields, kind: ModelKind) -> None:
-    fields.skip("classifier_activation")  # belongs to a head
     if kind != "pooled":
         fields.require("classifier_activation", "gelu")
 
@@ -99,12 +98,6 @@ MODERNBERT_FAMILIES = (
             "norm_bias": ("norm_bias", False),
         },
         fixed={"architecture": "encoder", "embedding_norm": True},
-        skipped=(
-            "initializer_cutoff_factor", "deterministic_flash_attn", "reference_compile",
-            "repad_logits_with_grad", "sparse_pred_ignore_index", "sparse_prediction",
-            "position_embedding_type",
-            "layer_norm_eps",  # in published files, but only norm_eps is read
-        ),
         before=_require_gelu, special_read=_read, special_write=_write,
         tensors=_TENSORS, prefix="model.",
         copies={"decoder.weight": "model.embeddings.tok_embeddings.weight"},

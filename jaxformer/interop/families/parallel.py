@@ -48,7 +48,6 @@ def _read_variant(fields: ConfigFields, kind: ModelKind, values: Values) -> Valu
     """Key/value heads and residual sums, of models like Falcon 40B or of older ones."""
     num_heads = values["num_heads"]
     if fields.take("new_decoder_architecture", bool, False):
-        fields.skip("multi_query")
         fields.require("parallel_attn", True)
         norms = {2: "parallel", 1: "parallel_one_norm"}
         return {
@@ -57,14 +56,10 @@ def _read_variant(fields: ConfigFields, kind: ModelKind, values: Values) -> Valu
         }
     has_one_head = fields.take("multi_query", bool, True)
     parallel = fields.take("parallel_attn", bool, True)
-    if has_one_head:
-        fields.skip("num_kv_heads")
-    else:
+    if not has_one_head:
         fields.require("num_kv_heads", num_heads)
     if parallel:
         fields.require("num_ln_in_parallel_attn", 1)
-    else:
-        fields.skip("num_ln_in_parallel_attn")
     return {
         "num_kv_heads": 1 if has_one_head else num_heads,
         "residual": "parallel_one_norm" if parallel else "sequential",
@@ -100,8 +95,6 @@ _FALCON_FAMILY = decoder_family(
         "bias": ("use_bias", False),
     },
     fixed={"norm_bias": True},
-    # ff_factor was used to compute ffn_hidden_size.
-    skipped=("ff_factor",),
     special_read=_read_variant, special_write=_write_variant,
     tensors=_FALCON, prefix="transformer.",
 )  # fmt: skip
@@ -142,8 +135,6 @@ _GPTJ_FAMILY = decoder_family(
         "rotary_dim": Field(_read_rotary, _write_rotary),
     },
     fixed=_SHARED | {"qkv_bias": False, "attention_output_bias": False},
-    # The file of the 6B model has them, but no code reads them.
-    skipped=("rotary", "scale_attn_weights"),
     tensors=_GPTJ, prefix="transformer.",
     ignored=(_H + "attn.bias", _H + "attn.masked_bias"),
 )  # fmt: skip

@@ -123,7 +123,7 @@ def _write_t5(model: ModelConfig) -> dict[str, Any]:
     return _write(model) | {"scale_decoder_outputs": model.logit_scale is not None}
 
 
-def _family(model_type: str, name: str, *more: str, skipped: tuple[str, ...] = (), **settings: Any
+def _family(model_type: str, name: str, *more: str, **settings: Any
 ) -> Family:  # fmt: skip
     classes: dict[str, ModelKind] = {
         f"{name}ForConditionalGeneration": "encoder_decoder", f"{name}EncoderModel": "pooled"
@@ -148,9 +148,6 @@ def _family(model_type: str, name: str, *more: str, skipped: tuple[str, ...] = (
             "norm": "rms_norm",
             "use_bias": False,
         },
-        skipped=(
-            "initializer_factor", "output_past", "n_positions", "is_decoder", *skipped,
-        ),
         tensors=_TENSORS,
         # Files of older versions have an unused table.
         ignored=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
@@ -167,11 +164,11 @@ T5_FAMILIES = (
     # T5WithLMHeadModel is the name of the first class in older files.
     _family("t5", "T5", "T5WithLMHeadModel", special_read=_read_t5, special_write=_write_t5),
     _family(
-        "mt5", "MT5", skipped=("tie_word_embeddings",), defaults=_GATED,
+        "mt5", "MT5", defaults=_GATED,
         special_read=_read_mt5, special_write=_write,
     ),
     _family(
-        "umt5", "UMT5", skipped=("scalable_attention",), defaults=_GATED,
+        "umt5", "UMT5", defaults=_GATED,
         special_read=_read_umt5, special_write=_write_t5,
     ),
 )  # fmt: skip

@@ -8,12 +8,12 @@ import tokenizers
 
 from jaxformer.errors import ConfigError
 from jaxformer.interop.tokenizers.settings import (
+    add_tokens,
     read_tokenizer_config,
     special_token_names,
     surround,
 )
 from jaxformer.interop.tokenizers.slow_tokenizers import convert_tokenizers
-from jaxformer.interop.tokenizers.tokenizer_json import load_tokenizer_json
 from jaxformer.storage import some
 from jaxformer.text import Tokenizer, TokenRoles
 
@@ -46,8 +46,8 @@ def load_tokenizers(
 ) -> Tokenizers | None:
     """Loads the tokenizers of a Hugging Face folder, from `tokenizer.json` where there is one.
 
-    What the other files of a tokenizer say counts as in transformers. A folder without
-    `tokenizer.json`, such as one with `spiece.model` or `vocab.txt`, is converted by transformers
+    `tokenizer.json` is read as it is, with the added tokens of `tokenizer_config.json`. A folder
+    without it, such as one with `spiece.model` or `vocab.txt`, is converted by transformers
     (`pip install "jaxformer[hf]"`).
 
     Args:
@@ -88,7 +88,8 @@ def load_tokenizers(
     end, mask = names.get("eos"), names.get("mask")
     is_json = (folder / _JSON).exists()
     if is_json:
-        source = target = load_tokenizer_json(folder, model_type, config)
+        source = target = tokenizers.Tokenizer.from_str(Tokenizer.load(folder / _JSON).to_json())
+        add_tokens(source, config)
     else:
         converted = convert_tokenizers(folder)
         if converted is None:

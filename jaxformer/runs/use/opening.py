@@ -50,8 +50,8 @@ def open_run(
             `load_huggingface`.
         max_len: for a Hugging Face folder, longest sequence in tokens; default: as in
             `load_huggingface`.
-        ignore: for a Hugging Face folder, fields of its JSON files that you know to be irrelevant.
-            For a run, unsupported generation settings of the folder that its model comes from.
+        ignore: unsupported generation settings of a Hugging Face folder, or of the folder that a
+            run's model comes from, that you know to be irrelevant.
         source_language: for a Hugging Face folder of a multilingual translator, the source
             language by the model's own name, such as "eng_Latn" or "en"; default: the folder's.
         target_language: the target language, likewise.
