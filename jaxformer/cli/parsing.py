@@ -64,20 +64,6 @@ class Command(NamedTuple):
                 groups[parameter] = Group(_first_line(config), fields)
         return cls(f"jaxformer {name}", function, tuple(arguments), groups, config_flags)
 
-    def split(self, words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-        """Words of no flag, and the words of each flag, by its name with underscores."""
-        parser = _Parser(self.prog)
-        if self.config_flags:
-            parser.add_flags(config_keys())
-        for group in self.groups.values():
-            parser.add_flags(group.flags, has_switches=True)
-        end = words.index("--") if "--" in words else len(words)
-        flags, arguments = parser.parse_known_args(list(map(_hyphened, words[:end])))
-        for word in arguments:
-            if word.startswith("--"):
-                raise ConfigError(self._unknown(word.partition("=")[0]))
-        return [*arguments, *words[end + 1 :]], vars(flags)
-
     def _unknown(self, flag: str) -> str:
         """Message on an unknown flag, with those that may be meant."""
         names = [name for group in self.groups.values() for name in group.flags]
@@ -91,8 +77,17 @@ class Command(NamedTuple):
 
     def parse(self, words: Sequence[str]) -> dict[str, Any]:
         """Arguments of the function, from the words of a command line."""
-        words, typed = self.split(words)
-        values = self._arguments(words)
+        parser = _Parser(self.prog)
+        if self.config_flags:
+            parser.add_flags(config_keys())
+        for group in self.groups.values():
+            parser.add_flags(group.flags, has_switches=True)
+        end = words.index("--") if "--" in words else len(words)
+        flags, left = parser.parse_known_args(list(map(_hyphened, words[:end])))
+        for word in left:
+            if word.startswith("--"):
+                raise ConfigError(self._unknown(word.partition("=")[0]))
+        values, typed = self._arguments([*left, *words[end + 1 :]]), vars(flags)
         for parameter, group in self.groups.items():
             fields = {}
             for flag, key in group.flags.items():

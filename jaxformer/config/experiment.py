@@ -237,19 +237,12 @@ class ExperimentConfig(Config):
 
     def _unused_settings(self) -> Iterator[str]:
         """Settings that have no effect with this architecture and data."""
-        kind, architecture = self.data_kind, self.model.architecture
-        is_decoder, translates = architecture == "decoder", architecture == "encoder_decoder"
+        architecture = self.model.architecture
         has_effect = {
-            "data.packing": is_decoder,
-            "data.mask_rate": architecture == "encoder" and kind == "stream",
-            "data.num_buckets": not self.has_one_length,
-            "data.template": kind == "conversations",
-            "model.logit_softcap": kind != "labelled",
-            "model.num_classes": kind == "labelled",
+            "data.packing": architecture == "decoder",
+            "model.num_classes": self.data_kind == "labelled",
             "model.source_vocab_size": not self.tokenizer.joint,
-            "tokenizer.joint": translates,
-            **{f"translation.{name}": translates for name in vars(self.translation)},
-            **{f"samples.{name}": is_decoder for name in vars(self.samples) if name != "prompts"},
+            "tokenizer.joint": architecture == "encoder_decoder",
         }
         for name, is_used in has_effect.items():
             table, key = name.split(".")

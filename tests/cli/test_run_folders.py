@@ -10,7 +10,6 @@ import pytest
 from jaxformer.cli import main
 from jaxformer.storage.lock import run_lock
 from jaxformer.training import read_metrics
-from jaxformer.training.checkpoints import index, open_run
 from tests.cli.commands import one_line, output, truncate, write_config
 from tests.runs import tiny
 from tests.training import saved
@@ -123,21 +122,6 @@ def test_training_goes_on_from_the_newest_good_checkpoint(trained, run, capsys):
     assert all(after[step]["loss"] == before[step]["loss"] for step in after)
     names = sorted(path.name for path in (run / "checkpoints").iterdir())
     assert names == ["10", "20"]
-
-
-def test_a_training_that_resumes_locks_its_folder_and_verifies_its_checkpoint_once(
-    trained, run, capsys, monkeypatch
-):
-    calls = []
-
-    def counted(function):
-        return lambda *args: calls.append(function.__name__) or function(*args)
-
-    monkeypatch.setattr(index, "checkpoint_damage", counted(index.checkpoint_damage))
-    monkeypatch.setattr(open_run, "run_lock", counted(open_run.run_lock))
-    monkeypatch.setattr("jaxformer.cli.commands.train._report", lambda *_: None)
-    output(capsys, "train", run)
-    assert calls == ["run_lock", "checkpoint_damage"]
 
 
 def test_inspect_of_a_run_says_how_far_it_is_and_what_to_do_next(trained, capsys, monkeypatch):

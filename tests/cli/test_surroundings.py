@@ -29,16 +29,6 @@ def shell(line, cwd=REPOSITORY, **environment):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("platform", ["tpu", "abacus"])
-def test_platform_that_is_not_there_is_said_in_a_line(tmp_path, platform):
-    line = f"jaxformer train quickstart --out {tmp_path / 'run'}"
-    done = shell(line, JAX_PLATFORMS=platform, XDG_CACHE_HOME=str(tmp_path))
-    assert done.returncode == 1
-    *_, last = done.stderr.splitlines()
-    assert last.startswith("jaxformer: error: ") and platform in last
-    assert "Traceback" not in done.stderr
-
-
 ASCII = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 

@@ -46,11 +46,11 @@ def test_a_sweep_called_with_another_seed_adds_runs_to_those_that_stand(swept, t
 
 def test_a_sweep_has_a_folder_of_its_own_unless_one_is_given(tmp_path):
     path, flags = str(write_config(tmp_path)), {"seed": "0,1", "schedule.name": "cosine,linear"}
-    swept = read_sweep(path, flags)
-    assert swept.folder == tmp_path / "run_sweep"
-    assert swept.values[-1] == {"seed": 1, "schedule.name": "linear"}
+    values, _, folder = read_sweep(path, flags)
+    assert folder == tmp_path / "run_sweep"
+    assert values[-1] == {"seed": 1, "schedule.name": "linear"}
     out = str(tmp_path / "a,b")
-    assert read_sweep(path, {**flags, "out": out}).folder == tmp_path / "a,b"
+    assert read_sweep(path, {**flags, "out": out})[2] == tmp_path / "a,b"
 
 
 @pytest.mark.parametrize(

@@ -176,16 +176,8 @@ TABLES = [
     ({"model": model(num_classes=2)}, f"model.num_classes {NO_EFFECT}'decoder'"),
     ({**LABELLED, "model": encoder(num_classes=2, pooling="none")}, "which no data source trains"),
     ({"model": encoder(), "data": DataConfig(packing="documents")}, f"data.packing {NO_EFFECT}"),
-    ({"data": DataConfig(mask_rate=0.2)}, f"data.mask_rate {NO_EFFECT}'decoder'"),
-    ({**LABELLED, "data": DataConfig(source="labelled", mask_rate=0.2)}, f"mask_rate {NO_EFFECT}"),
-    ({"data": DataConfig(num_buckets=2)}, f"data.num_buckets {NO_EFFECT}"),
-    ({"data": DataConfig(template="plain")}, f"data.template {NO_EFFECT}"),
-    ({**LABELLED, "model": encoder(logit_softcap=3.0)}, f"model.logit_softcap {NO_EFFECT}"),
     ({"tokenizer": TokenizerConfig(kind="byte", joint=False)}, f"tokenizer.joint {NO_EFFECT}"),
-    ({**LABELLED, "translation": TranslationConfig(beam_size=2)}, "translation.beam_size has no"),
     ({**PAIRS, "model": translator(source_vocab_size=9)}, "and tokenizer.joint=True; remove it"),
-    ({**LABELLED, "samples": SamplesConfig(top_k=2)}, f"samples.top_k {NO_EFFECT}"),
-    ({**PAIRS, "samples": SamplesConfig(top_k=2)}, f"samples.top_k {NO_EFFECT}"),
     ({"model": MUP, "optimizer": SgdConfig(learning_rate=1.0)}, "got optimizer.name='sgd'"),
     ({"model": MUP, "lora": LoraConfig(), "init_from": "a"}, "name='adamw' and lora="),
     ({"mesh": MeshConfig(fsdp=2), "training": training(runner="single")}, "[mesh] has no effect"),
@@ -268,3 +260,17 @@ def test_model_config_of_the_encoder_has_its_own_layers_and_vocabulary():
     changed = dataclasses.replace(config, num_encoder_layers=5, source_vocab_size=9).encoder
     expected = {"num_layers": 5, "vocab_size": 9, "tied_embeddings": False}
     assert changed == dataclasses.replace(config.encoder, **expected)
+
+
+def test_layer_overrides_follow_first_layers_and_pattern():
+    assert model(num_layers=3).layer_overrides == (WHOLE,) * 3
+    config = model(num_layers=6, first_layers=(NO_NORM,), layers=(WINDOW, WHOLE))
+    assert config.layer_overrides == (NO_NORM, WINDOW, WHOLE, WINDOW, WHOLE, WINDOW)
+    assert model(num_layers=2, first_layers=(WINDOW,)).layer_overrides == (WINDOW, WHOLE)
+    assert model(num_layers=1, first_layers=(WINDOW,)).layer_overrides == (WINDOW,)
+
+
+def test_layer_overrides_of_an_encoder_are_those_of_its_depth():
+    config = translator(num_encoder_layers=5, num_layers=3, layers=(WINDOW, WHOLE))
+    assert config.layer_overrides == (WINDOW, WHOLE, WINDOW)
+    assert config.encoder.layer_overrides == (WINDOW, WHOLE, WINDOW, WHOLE, WINDOW)

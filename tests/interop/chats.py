@@ -63,7 +63,6 @@ TEMPLATES = {
 }  # fmt: skip
 USER = {"role": "user", "content": " hello,\nhow are you?  "}
 ANSWER = {"role": "assistant", "content": "good morning"}
-SYSTEM = {"role": "system", "content": "be kind"}
 CHATS = [
     [USER], [USER, ANSWER, {"role": "user", "content": "né 😀 <b>"}], [USER, ANSWER],
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.interop.chat_templates import HuggingFaceChatTemplate, load_chat_template
 from jaxformer.interop.tokenizers.loading import load_tokenizers
 from jaxformer.text import Tokenizer, byte_tokenizer, with_special_tokens
-from tests.interop.chats import CHATS, SYSTEM, TEMPLATES, USER
+from tests.interop.chats import CHATS, TEMPLATES
 from tests.interop.tokenizer_folders import GOLDEN, chat, expected_chats
 
 EXPECTED = json.loads(GOLDEN.read_text())
@@ -100,10 +100,7 @@ def test_values_that_are_null_are_left_out():
     [
         ("{{ raise_exception('no system') }}", "no system"),
         ("{% if %}", "cannot be used"),
-        ("{{ messages[0].content + 1 }}", "can only concatenate|concatenate str"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
-        ("{{ messages.append(1) }}", "unsafe"),
-        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion"),
     ],
 )
 def test_templates_that_fail_are_one_clear_error(template, why):
@@ -115,11 +112,6 @@ def test_templates_that_fail_are_one_clear_error(template, why):
 def test_messages_must_be_a_list(messages):
     with pytest.raises(DataError, match="messages must be a list"):
         HuggingFaceChatTemplate("x").encode(BYTES, messages)
-
-
-def test_time_is_given_to_templates():
-    year = bytes(encode("{{ strftime_now('%Y') }}", "x"))
-    assert int(year) > 2000
 
 
 def test_template_is_that_of_its_file_or_the_default_of_several(tmp_path):
@@ -139,13 +131,3 @@ def test_missing_transformers_is_one_clear_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers.utils.chat_template_utils", None)
     with pytest.raises(ConfigError, match=r'needs transformers, .* pip install "jaxformer\[hf\]"'):
         encode("x", "y")
-
-
-def test_roles_that_a_template_refuses_are_an_error(case):
-    name, folder, tokenizer = case
-    if name == "gemma":
-        with pytest.raises(DataError, match="System role not supported"):
-            load_chat_template(folder).encode(tokenizer, [SYSTEM, USER])
-    if name == "llama-2":
-        with pytest.raises(DataError, match="Roles must alternate"):
-            load_chat_template(folder).encode(tokenizer, [USER, USER])

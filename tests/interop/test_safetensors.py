@@ -111,17 +111,6 @@ def test_shards_are_filled_in_order_and_named_by_the_index(tmp_path):
             assert shard.metadata() == {"format": "pt"}
 
 
-def test_files_may_be_links_as_in_the_cache_of_the_hub(sharded, tmp_path_factory):
-    snapshot = tmp_path_factory.mktemp("cache") / "snapshots" / "0123"
-    snapshot.mkdir(parents=True)
-    blobs = snapshot.parent.parent / "blobs"
-    blobs.mkdir()
-    for number, name in enumerate((INDEX, FIRST, SECOND)):
-        (sharded / name).rename(blobs / str(number))
-        (snapshot / name).symlink_to(f"../../blobs/{number}")
-    require_equal(open_tensors(snapshot), {name: np.arange(3, dtype=np.float32) for name in "abc"})
-
-
 def test_single_file_counts_before_an_index_and_other_files_do_not_count(sharded):
     for name in ("consolidated.safetensors", "pytorch_model.bin", "config.json"):
         (sharded / name).write_text("?")

@@ -57,12 +57,6 @@ def t5(folder):
     _write(folder, "t5", {"spiece.model": spm}, tokenizer_class="T5Tokenizer", extra_ids=100)
 
 
-def pegasus(folder):
-    names = {"mask_token": "<mask_2>", "mask_token_sent": "<mask_1>", "offset": 103}
-    spm = {"spiece.model": FOLDER / "t5.model"}  # which begins with the same three pieces
-    _write(folder, "pegasus", spm, tokenizer_class="PegasusTokenizer", **names)
-
-
 def llama(folder):
     names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     files = {"tokenizer.model": FOLDER / "llama.model", "special_tokens_map.json": names}
@@ -87,11 +81,6 @@ def mbart(folder):
 def mbart_50(folder):
     spm = {"sentencepiece.bpe.model": FOLDER / "unigram-rules.model"}
     _write(folder, "mbart", spm, tokenizer_class="MBart50Tokenizer", src_lang="hi_IN")
-
-
-def xlm_roberta(folder):
-    spm = {"sentencepiece.bpe.model": FOLDER / "unigram-rules.model"}
-    _write(folder, "xlm-roberta", spm, tokenizer_class="XLMRobertaTokenizer")
 
 
 def nllb(folder):
@@ -126,36 +115,17 @@ def gpt2(folder):
     _byte_pairs(folder, "gpt2", tokenizer_class="GPT2Tokenizer")
 
 
-def opt(folder):
-    special = ["<s>", "<pad>", "</s>", "<unk>"]
-    names = {"bos_token": "</s>", "eos_token": "</s>", "unk_token": "</s>", "pad_token": "<pad>"}
-    settings = {"tokenizer_class": "GPT2Tokenizer", "add_bos_token": True}
-    _byte_pairs(folder, "opt", special, **settings, **names)
-
-
 def roberta(folder):
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     _byte_pairs(folder, "roberta", special, tokenizer_class="RobertaTokenizer")
 
 
-def bart(folder):
-    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    _byte_pairs(folder, "bart", special, tokenizer_class="BartTokenizer")
-
-
-def qwen2(folder):
-    end = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "bos_token": None}
-    added = {"320": {"content": "<|im_end|>", "special": True}}
-    settings = {"tokenizer_class": "Qwen2Tokenizer", "added_tokens_decoder": added}
-    _byte_pairs(folder, "qwen2", **settings, **end)
-
-
-def bert(folder, **settings):
+def bert(folder):
     letters = sorted({*TEXT, *TEXT.lower()} - set(" \n\t"))
     lines = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, "work", "night", "##ing"]
     lines += [f"##{letter}" for letter in letters if letter.isalpha()]
-    settings = {"tokenizer_class": "BertTokenizer", **settings}
-    _write(folder, "bert", {"vocab.txt": "\n".join(lines) + "\n"}, **settings)
+    vocab = {"vocab.txt": "\n".join(lines) + "\n"}
+    _write(folder, "bert", vocab, tokenizer_class="BertTokenizer")
 
 
 def chat(folder, name):
@@ -183,13 +153,8 @@ def chat(folder, name):
 
 FOLDERS = {
     "marian": marian, "marian-separate": lambda folder: marian(folder, separate_vocabs=True),
-    "t5": t5, "pegasus": pegasus, "llama": llama, "gemma": gemma, "mbart": mbart,
-    "mbart-50": mbart_50, "nllb": nllb,
-    "xlm-roberta": xlm_roberta, "m2m-100": m2m_100, "gpt2": gpt2, "opt": opt, "roberta": roberta,
-    "bart": bart, "qwen2": qwen2, "bert": bert,
-    "bert-cased": lambda folder: bert(
-        folder, do_lower_case=False, strip_accents=False, tokenize_chinese_chars=False
-    ),
+    "t5": t5, "llama": llama, "gemma": gemma, "mbart": mbart, "mbart-50": mbart_50, "nllb": nllb,
+    "m2m-100": m2m_100, "gpt2": gpt2, "roberta": roberta, "bert": bert,
 }  # fmt: skip
 
 
@@ -199,7 +164,7 @@ def texts_of(name):
     if name == "marian":
         texts += [">>kan<< hello you", ">>eng<<good morning"]
     # transformers keeps a space at the end, unlike SentencePiece
-    if name in ("mbart-50", "nllb", "pegasus"):
+    if name in ("mbart-50", "nllb"):
         texts = [text.rstrip() for text in texts]
     return texts
 

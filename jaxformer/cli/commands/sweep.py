@@ -3,7 +3,7 @@
 import itertools
 import pathlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from jaxformer.cli.commands.figures import draw
 from jaxformer.cli.commands.train import exit_stopped, print_start
@@ -17,14 +17,6 @@ from jaxformer.storage import as_path, write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-class SweptRuns(NamedTuple):
-    """The swept flags with their values, and the config, of every run; and the sweep's folder."""
-
-    values: list[dict[str, Any]]
-    configs: list[ExperimentConfig]
-    folder: pathlib.Path
 
 
 def sweep(config: str, *, flags: ConfigFlags) -> None:
@@ -56,8 +48,10 @@ def sweep(config: str, *, flags: ConfigFlags) -> None:
     _report(folder)
 
 
-def read_sweep(path: str, flags: Mapping[str, Any]) -> SweptRuns:
-    """The runs of a config with flags, of which some have several values."""
+def read_sweep(
+    path: str, flags: Mapping[str, Any]
+) -> tuple[list[dict[str, Any]], list[ExperimentConfig], pathlib.Path]:
+    """Swept values and config of each run of a config with flags, and the sweep's folder."""
     tables = config_tables(path, flags)
     swept = {name: value.split(",") for name, value in flags.items() if _is_swept(name, value)}
     if not swept:
@@ -69,7 +63,7 @@ def read_sweep(path: str, flags: Mapping[str, Any]) -> SweptRuns:
     values = [dict(zip(swept, row, strict=True)) for row in itertools.product(*options)]
     configs = [merged_config(path, tables, {**flags, **run}) for run in values]
     folder = as_path(flags["out"] if "out" in flags else f"{configs[0].out}_sweep")
-    return SweptRuns(values, configs, folder)
+    return values, configs, folder
 
 
 def _is_swept(name: str, value: Any) -> bool:

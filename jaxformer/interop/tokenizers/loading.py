@@ -83,7 +83,11 @@ def load_tokenizers(
         for name, language in (("src_lang", source_language), ("tgt_lang", target_language))
         if language is not None
     }
-    kind, is_named = _tokenizer_class(folder, model_type, config)
+    kind = str(config.get("tokenizer_class") or "").removesuffix("Fast")
+    is_named = kind in _LANGUAGES
+    if not is_named:
+        m2m_100 = "M2M100Tokenizer" if (folder / "vocab.json").exists() else "NllbTokenizer"
+        kind = {"mbart": "MBartTokenizer", "m2m_100": m2m_100}.get(model_type, kind)
     names = special_token_names(config)
     end, mask = names.get("eos"), names.get("mask")
     is_json = (folder / _JSON).exists()
@@ -120,19 +124,6 @@ def load_tokenizers(
     )
     loaded = Tokenizer(source, roles)
     return Tokenizers(loaded, loaded if target is source else Tokenizer(target, roles))
-
-
-def _tokenizer_class(
-    folder: pathlib.Path, model_type: str, config: Mapping[str, Any]
-) -> tuple[str, bool]:
-    """Class of a tokenizer, and whether the folder names it; of use for translators only."""
-    name = str(config.get("tokenizer_class") or "").removesuffix("Fast")
-    if name not in ("", "PreTrainedTokenizer", "TokenizersBackend"):
-        return name, True
-    if model_type == "m2m_100":
-        has_vocab = (folder / "vocab.json").exists()
-        return ("M2M100Tokenizer" if has_vocab else "NllbTokenizer"), False
-    return ("MBartTokenizer" if model_type == "mbart" else ""), False
 
 
 def _surround_with_language(
