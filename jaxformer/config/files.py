@@ -5,7 +5,7 @@ import json
 import pathlib
 import tomllib
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeGuard
+from typing import Any
 
 from jaxformer.config.checks import keys_of, suggestion
 from jaxformer.config.experiment import ExperimentConfig
@@ -124,10 +124,6 @@ def _toml_lines(table: Mapping[str, Any], prefix: str) -> Iterator[str]:
     yield from tables
 
 
-def _are_configs(value: Any) -> TypeGuard[tuple[Any, ...]]:
-    return isinstance(value, tuple) and value != () and all(map(dataclasses.is_dataclass, value))
-
-
 def toml_value(value: Any) -> str:
     """TOML of a plain value or a config, or of several of them."""
     if dataclasses.is_dataclass(value):
@@ -177,8 +173,7 @@ def config_differences(old: Any, new: Any, prefix: str = "") -> dict[str, tuple[
 
     Returns:
         The (old, new) values by dotted key; empty when the two are equal. Within a tagged union, a
-        key that one kind does not have is None there. Tables of an array are compared one by one,
-        as "model.layers[0].attention", if both have the same number.
+        key that one kind does not have is None there. An array of tables is compared as a whole.
 
     Example:
         >>> from jaxformer.config import TokenizerConfig
@@ -193,9 +188,6 @@ def config_differences(old: Any, new: Any, prefix: str = "") -> dict[str, tuple[
             continue
         if dataclasses.is_dataclass(before) or dataclasses.is_dataclass(after):
             differences |= config_differences(before, after, f"{key}.")
-        elif _are_configs(before) and _are_configs(after) and len(before) == len(after):
-            for index, entries in enumerate(zip(before, after, strict=True)):
-                differences |= config_differences(*entries, f"{key}[{index}].")
         else:
             differences[key] = (before, after)
     return differences

@@ -185,20 +185,16 @@ def _mistakes_of_layers(model: ModelConfig) -> Iterator[str]:
 
 
 def _mistakes_of_attention_norms(model: ModelConfig) -> Iterator[str]:
-    """Where layers leave out the norm before attention."""
-    norms = [layer.attention_norm for layer in model.first_layers]
+    """Where layers with the same parameters would leave out different norms before attention."""
+    norms = {layer.attention_norm is not False for layer in model.first_layers}
+    is_set = any(layer.attention_norm is not None for layer in model.first_layers)
     in_pattern = any(layer.attention_norm is not None for layer in model.layers)
-    is_set = any(norm is not None for norm in norms)
-    if in_pattern or (is_set and model.norm_position != "pre"):
+    if in_pattern or len(norms) > 1 or (is_set and model.norm_position != "pre"):
         yield (
-            "attention_norm is for first_layers with norm_position 'pre', since layers of a "
-            f"pattern have the same parameters, {model.got('norm_position', 'layers')}; remove "
-            "it, or move the layer to first_layers"
-        )
-    if len({norm is not False for norm in norms}) > 1:
-        yield (
-            "all first_layers must agree on attention_norm, since they have the same parameters, "
-            f"got {norms}; set it in each of them, or make only those first_layers that differ"
+            "attention_norm is for first_layers with norm_position 'pre', and the same in all of "
+            f"them, since they have the same parameters, {model.got('norm_position')} and "
+            f"{[layer.attention_norm for layer in (*model.first_layers, *model.layers)]}; remove "
+            "it, or make only those layers first_layers that differ"
         )
 
 

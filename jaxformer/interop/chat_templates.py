@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxformer.errors import CheckpointError, ConfigError, DataError
+from jaxformer.errors import ConfigError, DataError
 from jaxformer.interop.tokenizers.settings import read_tokenizer_config, special_token_names
 from jaxformer.storage import read_whole
 from jaxformer.text import Tokenizer
@@ -91,22 +91,16 @@ def load_chat_template(folder: pathlib.Path) -> HuggingFaceChatTemplate | None:
         The template; None if the folder has none.
 
     Raises:
-        CheckpointError: a file is damaged, or none of several templates is named "default".
+        CheckpointError: a file is damaged.
     """
     config = read_tokenizer_config(folder)
     template = config.get("chat_template")
     if (folder / _FILE).exists():
         template = read_whole(folder / _FILE).decode()
+    if isinstance(template, list):
+        template = {entry["name"]: entry["template"] for entry in template}.get("default")
     if template is None:
         return None
-    if isinstance(template, list):
-        named = {entry["name"]: entry["template"] for entry in template}
-        if "default" not in named:
-            raise CheckpointError(
-                f"chat_template of {folder / 'tokenizer_config.json'} must have one named "
-                f"'default', got {list(named)}; save the one to use as {_FILE}"
-            )
-        template = named["default"]
     names = {f"{role}_token": name for role, name in special_token_names(config).items()}
     return HuggingFaceChatTemplate(template, names)
 

@@ -146,7 +146,7 @@ REFUSED = [
     (translator, {"num_encoder_layers": 1, "layers": (WINDOW, WHOLE)}, "num_encoder_layers=1; rem"),
     (model, {"layers": (LayerConfig(attention_norm=True),)}, "attention_norm is for first_layers"),
     (model, {"first_layers": (NO_NORM,), "norm_position": "post"}, "got norm_position='post'"),
-    (model, {"first_layers": (NO_NORM, WHOLE)}, "all first_layers must agree on attention_norm"),
+    (model, {"first_layers": (NO_NORM, WHOLE)}, "and the same in all of them"),
     (model, {"positions": "learned", "layers": (LayerConfig(positions="rotary"),)},
      "learned positions are added to the embeddings, which all layers share"),
     (model, {"d_ff": 5, "mup": MupConfig(d_model=6)}, "mup must state d_ff of the base model"),

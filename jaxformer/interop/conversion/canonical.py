@@ -1,9 +1,10 @@
 """Comparison of two configs by what they compute."""
 
+import dataclasses
 import math
 from typing import Any
 
-from jaxformer.config import ModelConfig, config_differences
+from jaxformer.config import ExpertsConfig, ModelConfig, config_differences
 from jaxformer.interop.conversion.fields import filled_values
 from jaxformer.interop.conversion.layers import layer_windows, positions_of_layers
 
@@ -57,15 +58,15 @@ def _meaning(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def _experts(config: ModelConfig) -> tuple[Any, ...] | None:
-    experts = config.experts
-    if experts is None:
-        return None
-    width = config.ff_dim if experts.d_ff is None else experts.d_ff
-    return (
-        experts.num_experts, experts.num_experts_per_token, width, experts.normalize_weights,
-        experts.router_bias,
-    )  # fmt: skip
+def _experts(config: ModelConfig) -> ExpertsConfig | None:
+    """The experts as they compute; the rest is for training."""
+    width = config.ff_dim if config.experts is None else config.experts.d_ff or config.ff_dim
+    unused: dict[str, Any] = {
+        "capacity_factor": None,
+        "load_balancing_weight": 0.0,
+        "router_z_weight": 0.0,
+    }
+    return config.experts and dataclasses.replace(config.experts, d_ff=width, **unused)
 
 
 def _equal(value: Any, other: Any) -> bool:

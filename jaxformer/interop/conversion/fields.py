@@ -15,8 +15,6 @@ PLAIN = {
     "gelu_fast": "gelu_tanh", "relu": "relu", "relu2": "relu2", "silu": "silu", "swish": "silu",
 }  # fmt: skip
 """Activations of a feed-forward layer without a gate, by their Hugging Face names."""
-OLDER = {"gelu_new": "gelu_tanh", "swish": "silu"} | PLAIN
-"""PLAIN, with the names of Marian and BART files first."""
 GATED = {"silu": "swiglu", "gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh"}
 """Activations of a feed-forward layer with a gate."""
 

@@ -5,7 +5,7 @@ from typing import Any
 from jaxformer.config import ModelConfig, SinusoidalConfig
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import Family, ModelKind, no_values
-from jaxformer.interop.conversion.fields import OLDER, TIED, FieldTable, Values, activation, only
+from jaxformer.interop.conversion.fields import TIED, FieldTable, Values, activation, only
 from jaxformer.interop.conversion.layouts import Layout, dense, norm, projections, same
 
 
@@ -57,7 +57,7 @@ _FIELDS: FieldTable = {
     "d_model": "d_model",
     "scale_embedding": ("scale_embeddings", False),
     "tie_word_embeddings": ("tied_embeddings", True),
-    "activation_function": activation("gelu", OLDER),
+    "activation_function": activation("gelu"),
 }
 
 
