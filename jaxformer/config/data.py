@@ -86,13 +86,6 @@ class MixtureSourceConfig(Config):
     weight: PositiveFloat
     field: str = "text"
 
-    def _mistakes(self) -> Iterator[str]:
-        if not self.paths:
-            yield (
-                f"source {self.name!r} of data.mixture must have paths, files or patterns, got "
-                "none; name one, or leave the source out"
-            )
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataConfig(Config):

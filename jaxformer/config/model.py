@@ -155,12 +155,6 @@ def _mistakes_of_head(model: ModelConfig) -> Iterator[str]:
             "pooling 'none' is for an encoder that classifies each token, "
             f"{model.got('architecture', 'num_classes')}; choose another pooling"
         )
-    if model.num_classes is None:
-        if model.architecture == "decoder" and model.pooling != "mean":
-            yield (
-                f"pooling of a decoder is for one that classifies, {model.got('pooling')} without "
-                "num_classes; remove it"
-            )
 
 
 def _mistakes_of_layers(model: ModelConfig) -> Iterator[str]:

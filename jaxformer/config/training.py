@@ -93,11 +93,6 @@ class TrainingConfig(LoopConfig):
                 "training needs one of batch_size (sequences of one length) and batch_tokens "
                 f"(pairs and labeled texts), {self.got('batch_size', 'batch_tokens')}"
             )
-        if self.batch_size is not None and self.batch_size % self.accumulate_steps:
-            yield (
-                "batch_size must be a multiple of accumulate_steps, "
-                + self.got("batch_size", "accumulate_steps")
-            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

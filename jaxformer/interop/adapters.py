@@ -91,10 +91,10 @@ def load_adapter(folder: str | os.PathLike[str], model: HuggingFaceModel) -> Ada
             [(len(down), shape[-1]) for shape in slot.shapes], model.config.kv_heads,
         )  # fmt: skip
         for leaf, part in zip(slot.leaves, parts, strict=True):
-            *leading, width, output = leaves[leaf].shape
+            (*leading, width, output), dtype = leaves[leaf].shape, leaves[leaf].dtype
             if f"{leaf}/up" not in matrices:
-                matrices[f"{leaf}/down"] = np.zeros((*leading, width, rank), np.float32)
-                matrices[f"{leaf}/up"] = np.zeros((*leading, rank, output), np.float32)
+                matrices[f"{leaf}/down"] = np.zeros((*leading, width, rank), dtype)
+                matrices[f"{leaf}/up"] = np.zeros((*leading, rank, output), dtype)
             matrices[f"{leaf}/down"][slot.at][:, : len(down)] = down.T
             matrices[f"{leaf}/up"][slot.at][: len(down)] = part
     if unknown := sorted(tensors.keys() - used):
@@ -104,10 +104,7 @@ def load_adapter(folder: str | os.PathLike[str], model: HuggingFaceModel) -> Ada
             "trained for"
         )
     targets = tuple(sorted({path.rpartition("/")[0] for path in matrices}))
-    arrays = {
-        path: jnp.asarray(array, leaves[path.rpartition("/")[0]].dtype)
-        for path, array in matrices.items()
-    }
+    arrays = {path: jnp.asarray(array) for path, array in matrices.items()}
     lora = LoraConfig(rank=rank, alpha=scale * rank, targets=targets)
     return Adapter(traverse_util.unflatten_dict(arrays, sep="/"), lora)
 

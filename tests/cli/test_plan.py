@@ -72,23 +72,6 @@ def test_plan_of_a_compiled_step_has_what_the_compiler_says(plan_config, capsys,
     assert "fits nothing, even with more remat, micro-batches or fsdp; use more devices" in printed
 
 
-def test_plan_says_which_bound_holds_at_the_peak_and_as_assumed(plan_config, capsys, monkeypatch):
-    make = planning.make_plan
-    seconds = {"compute": 3.0, "memory": 5.0, "interconnect": 0.001}
-    monkeypatch.setattr(
-        planning, "make_plan",
-        lambda *args, **options: dataclasses.replace(make(*args, **options), seconds=seconds),
-    )  # fmt: skip
-    words = ["plan", plan_config, "--model.vocab-size", 31, "--accelerator", "H100"]
-    printed = " ".join(output(capsys, *words).out.split())
-    assert (
-        "bounds compute 3 s, memory 5 s, interconnect 1 ms; memory limits the step at the peak, "
-        "compute at 40% of it speed 7.5 s a step"
-    ) in printed
-    printed = " ".join(output(capsys, *words, "--utilization", 0.9).out.split())
-    assert "memory limits the step at the peak speed 5 s a step" in printed
-
-
 def test_mistakes_of_a_plan_are_one_line(plan_config, capsys):
     plan = ["plan", plan_config, "--model.vocab-size", 31]
     assert "H100" in one_line(capsys, *plan, "--accelerator", "H10")

@@ -82,7 +82,7 @@ def _lines(plan: "planning.Plan", utilization: float) -> dict[str, str]:
         **_memory_lines(plan),
         "collectives": _collectives(plan),
         "traffic": _traffic(plan),
-        "bounds": _bounds(plan, utilization),
+        "bounds": _bounds(plan),
         "speed": _speed(plan, utilization),
         "training": f"{training.steps:,} steps, {training.steps * plan.tokens:.3g} tokens, in "
         f"{readable_seconds(seconds)} at {utilization:.0%} of the peak "
@@ -136,12 +136,10 @@ def _traffic(plan: "planning.Plan") -> str:
     return f"{readable_bytes(total)} (compiled, through the memory of each device): {parts}"
 
 
-def _bounds(plan: "planning.Plan", utilization: float) -> str:
+def _bounds(plan: "planning.Plan") -> str:
     """The least times of a step, and which of them is the largest."""
     listed = ", ".join(f"{name} {readable_seconds(least)}" for name, least in plan.seconds.items())
-    largest, assumed = plan.bound(1.0), plan.bound(utilization)
-    text = f"{listed}; {largest} limits the step at the peak"
-    return text if assumed == largest else f"{text}, {assumed} at {utilization:.0%} of it"
+    return f"{listed}; {plan.bound(1.0)} limits the step at the peak"
 
 
 def _parts(owner: Any, *names: str) -> str:

@@ -68,10 +68,7 @@ def layer_keys(positions: PositionsConfig, layers: Sequence[LayerConfig]) -> Val
 
 def layer_windows(model: ModelConfig) -> list[int | None]:
     """`sliding_window` of every layer."""
-    sizes = (
-        model.local_window_size if layer.local_window_size is None else layer.local_window_size
-        for layer in model.layer_overrides
-    )
+    sizes = (model.window_of(layer) for layer in model.layer_overrides)
     return [None if size is None else size + 1 for size in sizes]
 
 
