@@ -7,16 +7,10 @@ from typing import NamedTuple
 from jaxformer.errors import ConfigError
 from jaxformer.text.tables.table import require_same_length
 
-# Scripts that 13a cannot split into words, and the tokenizer of sacrebleu for them. Japanese has
-# Chinese characters, too, so kana come first, with Korean and the scripts from Thai to Khmer.
-_SCRIPTS = (
-    (
-        re.compile(
-            "[\u3040-\u30ff\uac00-\ud7af\u1100-\u11ff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"
-        ),
-        "char",
-    ),
-    (re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"), "zh"),
+# Scripts that 13a cannot split into words. Japanese has Chinese characters beside its kana.
+_CHINESE = re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+_OTHERS = re.compile(  # kana, Korean, and the scripts from Thai to Khmer
+    "[\u3040-\u30ff\uac00-\ud7af\u1100-\u11ff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"
 )
 _SHARE = 0.1  # of the characters, from which on a script decides
 
@@ -67,7 +61,7 @@ def translation_scores(translations: Sequence[str], references: Sequence[str]) -
 def _tokenizer_of(references: Sequence[str]) -> str:
     """Name of sacrebleu's tokenizer for the script of the references."""
     text = "".join(references)
-    for characters, tokenizer in _SCRIPTS:
-        if len(characters.findall(text)) >= _SHARE * len(text):
-            return tokenizer
-    return "13a"
+    least = _SHARE * len(text)
+    if len(_OTHERS.findall(text)) >= least:
+        return "char"
+    return "zh" if len(_CHINESE.findall(text)) >= least else "13a"

@@ -57,8 +57,18 @@ class Mixture:
         }
 
     def counts(self, rows: int) -> dict[str, int]:
-        """Number of rows of each source in the first `rows` of a run, by name."""
-        return dict(zip(self.sources, self._counts(rows), strict=True))
+        """Number of rows of each source in the first `rows` of a run, by name.
+
+        The first source gets its share of all rows, rounded up; the next one its share of the rest,
+        and so on. No count decreases as the rows grow, and the counts sum to the rows. So from one
+        row to the next, exactly one count grows by 1.
+        """
+        counts, left, parts = {}, rows, sum(self._parts)
+        for name, part in zip(self.sources, self._parts, strict=True):
+            rest = left * (parts - part) // parts
+            counts[name] = left - rest
+            left, parts = rest, parts - part
+        return counts
 
     def epochs(self, rows: int) -> dict[str, float]:
         """Number of epochs of each source in the first rows of a run, by name.
@@ -74,26 +84,12 @@ class Mixture:
         Args:
             rows: consecutive rows of a run.
         """
-        names, before = list(self.sources), self._counts(rows.start)
+        before = self.counts(rows.start)
         for row in rows:
-            after = self._counts(row + 1)
-            grown = next(i for i, count in enumerate(after) if count > before[i])
-            yield names[grown], before[grown]
+            after = self.counts(row + 1)
+            grown = next(name for name, count in after.items() if count > before[name])
+            yield grown, before[grown]
             before = after
-
-    def _counts(self, rows: int) -> list[int]:
-        """Number of rows of each source in the first `rows`.
-
-        The first source gets its share of all rows, rounded up; the next one its share of the rest,
-        and so on. No count decreases as the rows grow, and the counts sum to the rows. So from one
-        row to the next, exactly one count grows by 1.
-        """
-        counts, left, parts = [], rows, sum(self._parts)
-        for part in self._parts:
-            rest = left * (parts - part) // parts
-            counts.append(left - rest)
-            left, parts = rest, parts - part
-        return counts
 
 
 def mixed_rows(mixture: Mixture, seed: int) -> Callable[[range], dict[str, np.ndarray]]:

@@ -73,6 +73,9 @@ def build_stream(source: Any, tokenizer: Tokenizer | None = None) -> TokenStream
 
 def _encoded(texts: Sequence[str], tokenizer: Tokenizer | None) -> list[np.ndarray]:
     """Tokens of texts, with those around each: int32 [tokens] each."""
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise _odd_element(text, index)
     if tokenizer is None:
         raise DataError(f"texts need a tokenizer, got none for {texts[0][:20]!r}; pass tokenizer=")
     return list(map(tokenizer.surrounding_tokens.around, tokenizer.encode_documents(texts)))
@@ -82,8 +85,12 @@ def _token_ids(element: Any, index: int) -> np.ndarray:
     """An element of a source as integers [tokens]."""
     ids = np.asarray(element)
     if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
-        raise DataError(
-            "elements of a source must all be texts, or all integers [tokens], got "
-            f"{element!r:.40} as element {index}; pass a list or a column of these"
-        )
+        raise _odd_element(element, index)
     return ids
+
+
+def _odd_element(element: object, index: int) -> DataError:
+    return DataError(
+        "elements of a source must all be texts, or all integers [tokens], got "
+        f"{element!r:.40} as element {index}; pass a list or a column of these"
+    )

@@ -10,6 +10,7 @@ from jaxformer.text.sources.counts import Counts
 from jaxformer.text.sources.document_files import read_pieces
 from jaxformer.text.sources.records import Row
 from jaxformer.text.tables.table import Table
+from jaxformer.text.tokenizers.pieces import require_texts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,16 +44,13 @@ class Documents(Table):
         """Makes documents of a list of texts; blank ones are left out.
 
         Raises:
-            DataError: the documents are a single text, or all of them are blank.
+            DataError: the documents are a single text, one is not valid Unicode, or all are blank.
 
         Example:
             >>> Documents.of(["a text", " "]).texts
             ('a text',)
         """
-        if isinstance(documents, str):
-            raise DataError(
-                f"documents must be a list of texts, got {documents[:20]!r}; pass [text]"
-            )
+        require_texts(documents)
         texts = tuple(document for document in documents if document.strip())
         if not texts:
             raise DataError(f"documents must have text, got none in {len(documents)}; add text")

@@ -52,8 +52,6 @@ class Vocabulary:
             special | {token_id for token_id in named if token_id is not None}
         )
         self._spelling = token_spelling(tokenizer)
-        # Whether tokens consist of bytes, each written as one letter.
-        self._is_byte_level = self._spelling == "byte letters"
 
     @property
     def vocab_size(self) -> int:
@@ -140,7 +138,7 @@ class Vocabulary:
         """The text of an ordinary token in UTF-8, or the byte that it stands for."""
         token: str = self._tokenizer.id_to_token(token_id) or ""
         letters = byte_letters()
-        if self._is_byte_level and letters.keys() >= set(token):
+        if self._spelling == "byte letters" and letters.keys() >= set(token):
             return bytes(letters[letter] for letter in token)
         if self._spelling == "marked spaces":
             byte = fallback_byte(token)

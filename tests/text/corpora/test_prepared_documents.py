@@ -31,8 +31,8 @@ def test_tokens_are_the_same_in_memory_and_in_files(tmp_path, monkeypatch, part_
 
 def test_documents_that_cannot_be_encoded_are_refused():
     with pytest.raises(DataError, match="must be valid Unicode"):
-        text.prepare_documents(text.Corpus.of(text.Documents.of(["a\ud800"])), TOKENIZER, None)
-    with pytest.raises(DataError, match="documents must be a list of texts, got 'a text'"):
+        text.Documents.of(["a\ud800"])
+    with pytest.raises(DataError, match="texts must be a list of strings, got 'a text'"):
         text.Documents.of("a text")
 
 

@@ -73,6 +73,7 @@ def test_one_array_is_a_stream_that_stays_where_it_is(tmp_path, shard):
         ([[[1, 2], [3, 4]]], r"got \[\[1, 2\], \[3, 4\]\] as element 0"),
         ([["a", "b"]], r"got \['a', 'b'\] as element 0"),
         ([[3], 5], "got 5 as element 1"),
+        (["a", None], "got None as element 1"),
         ([{"text": "a"}], "got {'text': 'a'} as element 0"),
         ("abc", r"a source must be a list of texts, got 'abc'; pass \[text\]"),
         (np.array([0.5]), "got .*0.5.* as element 0"),

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxformer.errors import DataError
-from jaxformer.text import Corpus, Documents, python_documents
+from jaxformer.text import Corpus, Documents
 from jaxformer.text.sources import documents as document_paths
 from jaxformer.text.sources.documents import without_repeats
 
@@ -18,19 +18,6 @@ def read_documents(paths):
 def split_documents(documents, fraction):
     corpus = Corpus.of(Documents.of(documents), fraction)
     return list(corpus.train.texts), list(corpus.validation.texts)
-
-
-def documents_of_lines():
-    return ["".join(LINES[i : i + 7]) for i in range(0, len(LINES), 7)]
-
-
-def test_python_documents_are_the_topics_by_name():
-    from pydoc_data.topics import topics
-
-    documents = python_documents()
-    assert len(documents) == len(topics) > 70
-    assert documents[0] == topics[min(topics)]
-    assert documents == [topics[name] for name in sorted(topics)]
 
 
 def test_files_are_read_in_order_and_once(tmp_path, monkeypatch):
@@ -103,20 +90,6 @@ def test_split_keeps_every_character_and_cuts_at_most_one(documents, fraction):
     assert all(training) and all(validation)
     assert len(training) + len(validation) <= len(documents) + 1
     assert sorted("".join(training + validation)) == sorted("".join(documents))
-
-
-def test_split_depends_on_the_texts_alone():
-    documents = documents_of_lines()
-    train, validation = split_documents(documents, 0.3)
-    assert train == sorted(train, key=lambda text: text[:12].split("of")[1] + text)
-    other = split_documents(documents[::-1], 0.3)
-    assert other == (train[::-1], validation[::-1])
-
-
-def test_equal_documents_are_on_one_side():
-    documents = [f"{i % 9} of nine\n" for i in range(90)]
-    training, validation = split_documents(documents, 0.3)
-    assert not set(training) & set(validation) and len(training) + len(validation) == 90
 
 
 def test_paragraphs_that_documents_repeat_are_kept_once():

@@ -39,12 +39,6 @@ def test_byte_ids_are_the_bytes(text):
     assert byte_tokenizer().encode(text).tolist() == list(text.encode())
 
 
-def test_byte_tokenizer_has_every_byte_and_the_end_of_text():
-    tokenizer = byte_tokenizer()
-    assert (tokenizer.vocab_size, tokenizer.end_of_text, tokenizer.unknown) == (257, 256, None)
-    assert [tokenizer.decode([byte]) for byte in range(128)] == [chr(byte) for byte in range(128)]
-
-
 def test_word_ids_are_by_frequency_then_alphabet():
     tokenizer = train_word([TEXT])
     assert words_by_id(tokenizer) == ["<|unknown|>", *"abd", *"(),.ce"]
