@@ -9,7 +9,7 @@ import pytest
 
 from jaxformer.config import LayerConfig, ModelConfig
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.models import Decoder, Transformer, init_cache
+from jaxformer.models import Decoder, Transformer
 from jaxformer.modules import AttentionContext, Block, Stack
 from jaxformer.modules.positions import make_positions
 from tests import numpy_transformer as reference
@@ -36,16 +36,6 @@ def test_vectors_give_what_the_tokens_that_they_embed_give(params):
     apply = jax.jit(Transformer(NAMELESS, causal=True).apply)
     output = apply({"params": trunk}, vectors, lengths=LENGTHS)
     np.testing.assert_allclose(output.hidden, expected.hidden, rtol=0, atol=1e-5)
-
-
-def test_vectors_are_decoded_with_a_cache(params):
-    vectors = params["embedding"]["embedding"][TOKENS]
-    trunk = {name: leaf for name, leaf in params.items() if name != "embedding"}
-    model = Transformer(NAMELESS, causal=True)
-    expected = model.apply({"params": trunk}, vectors).hidden
-    first = model.apply({"params": trunk}, vectors[:, :2], cache=init_cache(NAMELESS, 2, 8))
-    hidden = model.apply({"params": trunk}, vectors[:, 2:], cache=first.cache).hidden
-    np.testing.assert_allclose(hidden, expected[:, 2:], rtol=0, atol=1e-5)
 
 
 def test_model_that_is_called_on_vectors_alone_has_no_table():
