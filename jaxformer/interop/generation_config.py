@@ -68,8 +68,7 @@ def read_special_tokens(
     # Ids of special tokens are from generation_config.json, else from config.json, else from the
     # token names in tokenizer_config.json. As in transformers, all other settings are from
     # generation_config.json if it exists, else from config.json.
-    is_there = (folder / _FILE).exists()
-    settings = read_object(folder / _FILE) if is_there else config_values
+    settings = read_object(folder / _FILE) if (folder / _FILE).exists() else config_values
     values = {
         name: value
         for name, value in settings.items()
@@ -121,10 +120,6 @@ def _conflicts(
 ) -> list[str]:
     """Fields that have an option, but not with these values or beside the other fields."""
     names = [name for name in _TOKENS if len(ids[name]) > 1]
-    suppressed = {*_list_of(fields["suppress_tokens"])}
-    forced = (ids[f"forced_{end}_token_id"] for end in ("bos", "eos"))
-    if any(token_ids and {*token_ids} <= suppressed for token_ids in forced):
-        names.append("suppress_tokens")  # transformers refuses it, too
     if any(len(word) > 1 for word in fields["bad_words_ids"]):
         names.append("bad_words_ids")
     if fields["num_beams"] == 1:

@@ -8,7 +8,7 @@ import sys
 
 import huggingface_hub
 
-from jaxformer.errors import CheckpointError
+from jaxformer.errors import CheckpointError, first_line
 from jaxformer.storage import as_path, lexists
 
 _ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -46,8 +46,7 @@ def _download(name: str) -> pathlib.Path:
     try:
         return pathlib.Path(huggingface_hub.snapshot_download(name, allow_patterns=list(FILES)))
     except Exception as error:  # the network, the Hub or the disk may fail in any way
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise CheckpointError(
             f"there is no folder {name}, and the model with that id cannot be downloaded: "
-            f"{reason}; check the name and the network connection"
+            f"{first_line(error)}; check the name and the network connection"
         ) from error

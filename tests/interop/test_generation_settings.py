@@ -133,7 +133,6 @@ def test_only_tokens_are_read_for_a_model_that_generates_nothing(tmp_path):
         ({"num_beams": 2, "repetition_penalty": 1.5}, "repetition_penalty=1.5"),
         ({"num_return_sequences": 2}, "num_return_sequences=2"),
         ({"decoder_start_token_id": [1, 2]}, "decoder_start_token_id=\\[1, 2\\]"),
-        ({"forced_bos_token_id": 5, "suppress_tokens": [5, 6]}, "suppress_tokens=\\[5, 6\\]"),
         ({"do_sample": True, "top_p": -0.1}, "top_p must be in"),
         ({"do_sample": True, "top_k": -1}, "top_k must be positive, got top_k=-1"),
     ],
