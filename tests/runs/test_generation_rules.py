@@ -11,7 +11,7 @@ from jaxformer.errors import ConfigError, DataError
 from tests.runs import pretrained_folders, tiny
 
 TEXT = "the cat sat on the mat"
-REFUSED = "settings: typical_p=0.9; .* ignore=\\('typical_p',\\), or --ignore typical_p"
+REFUSED = "typical_p=0.9; .* ignore=\\('typical_p',\\), or --ignore typical_p"
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_settings_are_refused_for_the_kind_of_model_that_has_no_option(
             run.translate([TEXT])
         assert len(run.attention(TEXT, target="the dog")) == 3
     else:
-        with pytest.raises(ConfigError, match=f"{setting}={value} for a decoder"):
+        with pytest.raises(ConfigError, match=f"beside the others: {setting}={value};"):
             run.generate(TEXT)
     assert not runs.open_run(folder, ignore=(setting,)).decoding.unsupported
 

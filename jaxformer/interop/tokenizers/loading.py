@@ -84,7 +84,7 @@ def load_tokenizers(
         if language is not None
     }
     kind = str(config.get("tokenizer_class") or "").removesuffix("Fast")
-    is_named = kind in _LANGUAGES
+    is_named = kind not in ("", "PreTrainedTokenizer", "TokenizersBackend")
     if not is_named:
         m2m_100 = "M2M100Tokenizer" if (folder / "vocab.json").exists() else "NllbTokenizer"
         kind = {"mbart": "MBartTokenizer", "m2m_100": m2m_100}.get(model_type, kind)
