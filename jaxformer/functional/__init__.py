@@ -1,4 +1,12 @@
-"""Pure functions on arrays: attention, masks, positions, normalization, feed-forward, losses."""
+"""Pure functions on arrays: attention, masks, positions, normalization, feed-forward, losses.
+
+To read the folder, start at `linear`, `normalization`, `feed_forward` and `embedding`: one function
+each, which checks its arguments by `checks` and then computes. `positions` and `masks` say where
+tokens are, and which keys a query attends to. `attention` begins at `dot_product`, whose contract
+`dense` fulfils with all weights at once, and `chunked` block by block; the other files are for
+kernels and meshes. `multi_head` is the layer around it, with its caches. `losses` and `experts`
+need no attention. `taps`, `platforms`, `sharding` and `linear_map` serve all of them.
+"""
 
 from jaxformer.functional.attention import (
     RingLayout,
@@ -45,7 +53,6 @@ from jaxformer.functional.pooling import pool
 from jaxformer.functional.positions.biases import (
     AlibiBias,
     RelativeBias,
-    alibi_bias,
     alibi_slopes,
     relative_position_buckets,
 )
@@ -64,16 +71,10 @@ from jaxformer.functional.positions.sinusoids import (
 from jaxformer.functional.taps import LayerTaps
 
 __all__ = [
-    "Window",
-    "Segments",
-    "Rule",
-    "Prefix",
-    "Mask",
-    "Lengths",
-    "Causal",
     "AlibiBias",
     "AttentionFunction",
     "CachedKeys",
+    "Causal",
     "ExpertsLayout",
     "ExpertsOutput",
     "ExpertsParams",
@@ -82,19 +83,24 @@ __all__ = [
     "KVCache",
     "Kernel",
     "LayerTaps",
+    "Lengths",
     "LinearScaling",
-    "LowRankKernel",
     "Llama3Scaling",
     "LongropeScaling",
+    "LowRankKernel",
+    "Mask",
     "MultiHeadOutput",
     "MultiHeadParams",
+    "Prefix",
     "RelativeBias",
     "RingLayout",
     "RotaryScaling",
     "Rotation",
+    "Rule",
+    "Segments",
+    "Window",
     "WindowCache",
     "YarnScaling",
-    "alibi_bias",
     "alibi_slopes",
     "apply_rotary",
     "attention_implementation",

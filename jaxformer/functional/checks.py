@@ -39,7 +39,6 @@ def check_axes(
     import chex  # lazy: chex would take most of this package's import time
 
     known = dict(sizes or {})
-    _refuse_masked(argument, array)
     if not hasattr(array, "shape"):
         raise ShapeError(
             f"{argument} must be an array {describe(axes, known)}, got {type(array).__name__}; "
@@ -78,8 +77,7 @@ def check_broadcast(
 
 
 def check_dtype(argument: str, array: Array, kind: str, *, remedy: str = "") -> None:
-    """Checks that an array is "floating" of 16 bits or more, "integer" or "bool"; not masked."""
-    _refuse_masked(argument, array)
+    """Checks that an array is "floating" of 16 bits or more, "integer" or "bool"."""
     dtype = getattr(array, "dtype", None)
     if dtype is None:
         raise ShapeError(
@@ -120,14 +118,13 @@ def as_array(argument: str, value: Any) -> jax.Array:
         return value
     if is_symbolic(value):
         return jnp.asarray(value)
-    _refuse_masked(argument, value)
     try:
         array = np.asarray(value)
     except (TypeError, ValueError):
         array = np.asarray(None)
     if array.dtype.kind in "OUSM":
         raise ShapeError(f"{argument} must be an array of numbers, got {value!r}")
-    result = jnp.asarray(array)
+    result = jnp.asarray(value if isinstance(value, np.ndarray) else array)
     if array.dtype.kind in "iu" and array.size:
         low, high = int(array.min()), int(array.max())
         limits = jnp.iinfo(result.dtype)
@@ -142,14 +139,6 @@ def as_array(argument: str, value: Any) -> jax.Array:
 def as_arrays(**values: Any) -> list[jax.Array]:
     """Converts several arguments as `as_array` does, by name."""
     return [as_array(argument, value) for argument, value in values.items()]
-
-
-def _refuse_masked(argument: str, value: Any) -> None:
-    if isinstance(value, np.ma.MaskedArray):
-        raise ShapeError(
-            f"{argument} must be a plain array, got a NumPy masked array, whose mask JAX would "
-            "ignore; pass .filled(...), and the mask separately"
-        )
 
 
 def check_rng(argument: str, rng: Any) -> None:

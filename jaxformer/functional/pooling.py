@@ -43,8 +43,8 @@ def pool(
     check_dtype("lengths", lengths, "integer")
     lengths = as_int32(lengths)  # T may not fit their dtype
     # `where`, not a product, because padding may hold NaN, and 0 * NaN is NaN.
-    real = (jnp.arange(sizes["T"])[None] < lengths[:, None])[..., None]
-    wide = jnp.where(real, widened(hidden), 0)
+    real = (jnp.arange(sizes["T"])[None] < lengths[:, None])[..., None]  # [B, T, 1]
+    wide = jnp.where(real, widened(hidden), 0)  # [B, T, D]
     if pooling == "first":
         return wide[:, 0]
     if pooling == "last":

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import jax
 from jax.sharding import AxisType
 
+from jaxformer.functional.platforms import combine, partition
+
 Tree = TypeVar("Tree")
 
 
@@ -54,17 +56,13 @@ def explicit_spec(array: jax.Array) -> tuple[Any, ...]:
 def on_automatic_axes(function: Callable[..., Tree], out_specs: Any, *arguments: Any) -> Tree:
     """Calls a function as on Auto axes; its results are split as `out_specs` says."""
     # Loops over an axis that is split, and gathering from it, are for Auto axes alone.
-    leaves, structure = jax.tree.flatten(arguments)
-    places = [place for place, leaf in enumerate(leaves) if hasattr(leaf, "dtype")]
+    arrays, static = partition(arguments)
 
     def call(*arrays: jax.Array) -> Tree:
-        merged = [*leaves]
-        for place, array in zip(places, arrays, strict=True):
-            merged[place] = array
-        return function(*jax.tree.unflatten(structure, merged))
+        return function(*combine(arrays, static))
 
     automatic: Callable[..., Tree] = jax.sharding.auto_axes(call, out_sharding=out_specs)
-    return automatic(*(leaves[place] for place in places))
+    return automatic(*arrays)
 
 
 def varying_alike(tree: Tree) -> Tree:

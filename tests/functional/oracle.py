@@ -1,4 +1,4 @@
-"""Attention in float64 NumPy, one row at a time: what the fast versions are held against."""
+"""Attention and losses in float64 NumPy, row by row: what the fast versions are held against."""
 
 import numpy as np
 
@@ -86,6 +86,31 @@ def attention(query, key, value, bias=None, mask=None, **options):
                 for s in np.flatnonzero(weights[row][head, t]):
                     output[row][t, head] += weights[row][head, t, s] * value[row][s, head // group]
     return output
+
+
+def cross_entropy(
+    hidden, table, labels, label_smoothing=0.0, ignore_label=-1, z_loss=0.0, softcap=None
+):
+    """Returns (loss, weight), and the gradients of the loss by hidden states and table."""
+    hidden, table = np.float64(hidden), np.float64(table)
+    loss, weight, by_hidden, by_table = 0.0, 0, np.zeros_like(hidden), np.zeros_like(table)
+    for index in np.ndindex(labels.shape):
+        if ignore_label is not None and labels[index] == ignore_label:
+            continue
+        logits, slope = table @ hidden[index], 1.0
+        if softcap is not None:
+            logits = softcap * np.tanh(logits / softcap)
+            slope = 1 - (logits / softcap) ** 2
+        log_normalizer = logits.max() + np.log(np.exp(logits - logits.max()).sum())
+        target = np.full(len(table), label_smoothing / len(table))
+        target[labels[index]] += 1 - label_smoothing
+        loss += target @ (log_normalizer - logits) + z_loss * log_normalizer**2
+        weight += 1
+        probabilities = np.exp(logits - log_normalizer)
+        by_logits = slope * (probabilities * (1 + 2 * z_loss * log_normalizer) - target)
+        by_hidden[index] = by_logits @ table
+        by_table += np.outer(by_logits, hidden[index])
+    return (loss, weight), (by_hidden, by_table)
 
 
 def slope(function, inputs, directions, step=1e-5):

@@ -15,13 +15,8 @@ from jaxformer.functional import platforms
 from jaxformer.functional.attention import choice
 from jaxformer.functional.checks import check_range, is_symbolic
 from tests.functional import oracle
+from tests.functional.attention import attention_cases as cases
 from tests.functional.attention.attention_cases import Sizes as Axes
-from tests.functional.attention.attention_cases import (
-    assert_close,
-    cotangent_of,
-    evaluate,
-    inputs_of,
-)
 
 HIDDEN, HEADS = ("b, t, 12", np.float32), ("b, t, 6, 4", np.float32)
 TOKENS, ROWS = ("b, t", np.int32), ("b", np.int32)
@@ -35,7 +30,7 @@ def masks(tokens, lengths):
         F.Causal(lengths).array(length, length, lengths.shape),
         F.Window(1, None, length - 7).array(length, 7),
         (F.Lengths(keys=lengths) & F.Segments(tokens)).array(length, length, lengths.shape),
-        F.alibi_bias(3, length, length),
+        F.AlibiBias(F.alibi_slopes(3)).array(length, length),
         F.relative_position_buckets(length, length, lengths),
         F.sinusoidal_positions(length, 7),
     ]
@@ -154,8 +149,10 @@ def chunked_on_cpu(monkeypatch):
 
 
 def test_program_for_another_platform_has_the_choice_of_that_platform(chunked_on_cpu):
-    arrays = inputs_of(SMALL)
-    attend = functools.partial(evaluate, options={}, cotangent=cotangent_of(SMALL), is_causal=True)
+    arrays = cases.inputs_of(SMALL)
+    attend = functools.partial(
+        cases.evaluate, options={}, cotangent=cases.cotangent_of(SMALL), is_causal=True
+    )
     texts = {}
     for platform in ("cpu", "cuda", "tpu"):
         program = export.export(jax.jit(attend), platforms=[platform])(arrays)
@@ -172,13 +169,19 @@ def test_program_for_another_platform_has_the_choice_of_that_platform(chunked_on
 
 
 def test_auto_gives_the_bits_of_the_implementation_that_it_takes(chunked_on_cpu):
-    arrays, options, cotangent = inputs_of(SMALL), {"is_causal": True}, cotangent_of(SMALL)
+    arrays, options, cotangent = (
+        cases.inputs_of(SMALL),
+        {"is_causal": True},
+        cases.cotangent_of(SMALL),
+    )
     results = [
-        jax.jit(functools.partial(evaluate, implementation=name, **options))(arrays, {}, cotangent)
+        jax.jit(functools.partial(cases.evaluate, implementation=name, **options))(
+            arrays, {}, cotangent
+        )
         for name in ("auto", "chunked")
     ]
     chex.assert_trees_all_equal(*results)
-    assert_close(np.asarray(results[0][0]), oracle.attention(**arrays, **options), 1e-6)
+    cases.assert_close(np.asarray(results[0][0]), oracle.attention(**arrays, **options), 1e-6)
     eager = F.dot_product_attention(**arrays, **options)
     np.testing.assert_array_equal(eager, results[0][0])
 
@@ -193,9 +196,9 @@ def test_choice_of_a_gpu_runs_on_a_cpu_too(monkeypatch):
         return original(*args, **options, implementation="xla") * jnp.nan
 
     monkeypatch.setattr(jax.nn, "dot_product_attention", stand_in)
-    arrays = inputs_of(SMALL, jnp.bfloat16)
+    arrays = cases.inputs_of(SMALL, jnp.bfloat16)
     assert F.attention_implementation(*arrays.values(), is_causal=True).name == "cudnn"
     output = jax.jit(functools.partial(F.dot_product_attention, is_causal=True))(**arrays)
     assert asked == ["cudnn"]
     wide = {name: array.astype(np.float32) for name, array in arrays.items()}
-    assert_close(np.asarray(output), oracle.attention(**wide, is_causal=True), 2**-7)
+    cases.assert_close(np.asarray(output), oracle.attention(**wide, is_causal=True), 2**-7)

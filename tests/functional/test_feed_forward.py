@@ -1,16 +1,12 @@
 import math
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxformer.functional import (
-    FeedForwardParams,
-    GatedFeedForwardParams,
-    feed_forward,
-    gated_feed_forward,
-)
+from jaxformer import functional as F
 
 ACTIVATIONS = {
     "relu": lambda x: np.maximum(x, 0),
@@ -29,68 +25,64 @@ def float32(tree):
     return jax.tree.map(lambda array: jnp.asarray(np.float32(array)), tree)
 
 
-PLAIN = FeedForwardParams(normal(1, 5, 7), normal(2, 7, 5), normal(3, 7), normal(4, 5))
-GATED = GatedFeedForwardParams(
+PLAIN = F.FeedForwardParams(normal(1, 5, 7), normal(2, 7, 5), normal(3, 7), normal(4, 5))
+GATED = F.GatedFeedForwardParams(
     normal(1, 5, 7), normal(2, 5, 7), normal(3, 7, 5), normal(4, 7), normal(5, 7), normal(6, 5)
 )
 X = normal(7, 2, 3, 5)
-plain = jax.jit(feed_forward, static_argnames="activation")
-gated = jax.jit(gated_feed_forward, static_argnames="activation")
+plain = jax.jit(F.feed_forward, static_argnames="activation")
+gated = jax.jit(F.gated_feed_forward, static_argnames="activation")
+LAYERS = pytest.mark.parametrize(
+    ("layer", "params", "default"), [(plain, PLAIN, "relu"), (gated, GATED, "silu")],
+    ids=["plain", "gated"],
+)  # fmt: skip
 
 
-def reference_plain(params, x, activation):
-    hidden = ACTIVATIONS[activation](x @ params.up_kernel + params.up_bias)
-    return hidden @ params.down_kernel + params.down_bias
+def reference(params, x, activation):
+    def bias(name):
+        return 0 if getattr(params, name) is None else getattr(params, name)
 
-
-def reference_gated(params, x, activation):
-    gate = ACTIVATIONS[activation](x @ params.gate_kernel + params.gate_bias)
-    hidden = gate * (x @ params.up_kernel + params.up_bias)
-    return hidden @ params.down_kernel + params.down_bias
+    up, act = x @ params.up_kernel + bias("up_bias"), ACTIVATIONS[activation]
+    if isinstance(params, F.FeedForwardParams):
+        hidden = act(up)
+    else:
+        hidden = act(x @ params.gate_kernel + bias("gate_bias")) * up
+    return hidden @ params.down_kernel + bias("down_bias")
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_feed_forward_equals_numpy(activation):
-    result = plain(float32(PLAIN), float32(X), activation=activation)
-    np.testing.assert_allclose(result, reference_plain(PLAIN, X, activation), rtol=0, atol=2e-5)
+@LAYERS
+def test_feed_forward_equals_numpy(layer, params, default, activation):
+    result = layer(float32(params), float32(X), activation=activation)
+    chex.assert_trees_all_close(result, reference(params, X, activation), rtol=0, atol=2e-5)
+    with jax.enable_x64(True):
+        result = layer(params, X, activation=activation)
+        chex.assert_type(result, np.float64)
+        chex.assert_trees_all_close(result, reference(params, X, activation), rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_gated_feed_forward_equals_numpy(activation):
-    result = gated(float32(GATED), float32(X), activation=activation)
-    np.testing.assert_allclose(result, reference_gated(GATED, X, activation), rtol=0, atol=4e-5)
-
-
-def test_feed_forward_without_biases_is_that_with_zeros():
-    bare = PLAIN._replace(up_bias=None, down_bias=None)
-    zeros = PLAIN._replace(up_bias=np.zeros(7), down_bias=np.zeros(5))
-    expected = reference_plain(zeros, X, "relu")
-    np.testing.assert_allclose(plain(float32(bare), float32(X)), expected, rtol=0, atol=2e-5)
-    bare = GatedFeedForwardParams(*GATED[:3])
-    zeros = GatedFeedForwardParams(*GATED[:3], np.zeros(7), np.zeros(7), np.zeros(5))
-    expected = reference_gated(zeros, X, "silu")
-    np.testing.assert_allclose(gated(float32(bare), float32(X)), expected, rtol=0, atol=4e-5)
+@LAYERS
+def test_feed_forward_without_biases_is_that_with_zeros(layer, params, default):
+    bare = params._replace(**{name: None for name in params._fields if "bias" in name})
+    result = layer(float32(bare), float32(X))
+    chex.assert_trees_all_close(result, reference(bare, X, default), rtol=0, atol=4e-5)
 
 
 @pytest.mark.parametrize("leading", [(), (0,), (2, 3)])
-def test_feed_forward_defaults_are_relu_and_silu_on_any_leading_axes(leading):
+@LAYERS
+def test_feed_forward_has_its_default_on_any_leading_axes(layer, params, default, leading):
     x = normal(8, *leading, 5)
-    result = plain(float32(PLAIN), float32(x))
-    assert result.shape == x.shape
-    np.testing.assert_allclose(result, reference_plain(PLAIN, x, "relu"), rtol=0, atol=2e-5)
-    result = gated(float32(GATED), float32(x))
-    assert result.shape == x.shape
-    np.testing.assert_allclose(result, reference_gated(GATED, x, "silu"), rtol=0, atol=4e-5)
+    result = layer(float32(params), float32(x))
+    chex.assert_shape(result, x.shape)
+    chex.assert_trees_all_close(result, reference(params, x, default), rtol=0, atol=4e-5)
 
 
-def test_feed_forward_keeps_the_dtype_of_x():
-    x = jnp.asarray(X, jnp.bfloat16)
-    for result, expected in (
-        (plain(float32(PLAIN), x), reference_plain(PLAIN, X, "relu")),
-        (gated(float32(GATED), x), reference_gated(GATED, X, "silu")),
-    ):
-        assert result.dtype == jnp.bfloat16
-        scale = np.abs(expected).max()
-        np.testing.assert_allclose(
-            np.asarray(result, np.float64) / scale, expected / scale, atol=0.02
-        )
+@LAYERS
+def test_feed_forward_keeps_the_dtype_of_x(layer, params, default):
+    result, expected = (
+        layer(float32(params), jnp.asarray(X, jnp.bfloat16)),
+        reference(params, X, default),
+    )
+    chex.assert_type(result, jnp.bfloat16)
+    scale = np.abs(expected).max()
+    chex.assert_trees_all_close(np.float64(result) / scale, expected / scale, rtol=0, atol=0.02)

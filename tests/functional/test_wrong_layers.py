@@ -3,7 +3,6 @@
 import functools
 import math
 
-import jax
 import numpy as np
 import pytest
 
@@ -11,7 +10,6 @@ from jaxformer import functional as F
 from tests.functional.wrong_calls import (
     FLOAT8,
     HUGE,
-    OBJECTS,
     Traced,
     assert_refused,
     described,
@@ -46,12 +44,6 @@ RIGHT = {
     "unembed": {"table": ones(7, 5), "x": ones(3, 5)},
 }
 
-NOT_LAST_AXES = [
-    ({"x": ones(2, 3, 5, 7), "scale": None, "axis": axis}, "axis",
-     "ShapeError", "last axes of x", f"axis={axis}", "(2, 3, 5, 7)")
-    for axis in (0, 2, -2, (-3, -1), (-1, -1), (3, -1), (), (0, 1), -5)
-]  # fmt: skip
-
 CALLS = {
     "linear": [
         ({"x": None}, "x"),
@@ -84,7 +76,6 @@ CALLS = {
         ({"bias": ints(7)}, "bias"),
         ({"bias": 0.0}, "bias"),
         ({"bias": True}, "bias"),
-        ({"name": 3}, "name"),
     ],
     "feed_forward": [
         ({"params": None}, "params"),
@@ -102,22 +93,17 @@ CALLS = {
         ({"params": FEED_FORWARD._replace(down_bias=[0.0] * 5)}, "down_bias"),
         ({"x": ones(3, 6)}, "up_kernel"),
         ({"x": ones(3, 5, dtype=bool)}, "x"),
-        ({"x": OBJECTS}, "x"),
         ({"activation": "swish"}, "activation", ACTIVATIONS, "got 'swish'"),
         ({"activation": None}, "activation"),
-        ({"activation": ["relu"]}, "activation"),
-        ({"activation": jax.nn.relu}, "activation"),
     ],
     "gated_feed_forward": [
         ({"params": FEED_FORWARD}, "params"),
-        ({"params": 5}, "params"),
         ({"params": GATED._replace(gate_kernel=ones(3, 7))}, "gate_kernel", "[D=5, F]", "(3, 7)"),
         ({"params": GATED._replace(gate_kernel=ones(5, 6), gate_bias=None)}, "gate_kernel"),
         ({"params": GATED._replace(up_kernel=ones(5, 1), up_bias=None)}, "up_kernel", "ShapeError"),
         ({"params": GATED._replace(up_kernel=ones(5, 3), up_bias=None)}, "up_kernel", "ShapeError"),
         ({"params": GATED._replace(up_bias=ones(5))}, "up_bias", "[F=7]", "(5,)"),
         ({"params": GATED._replace(gate_bias=ones(1))}, "gate_bias"),
-        ({"params": GATED._replace(up_kernel=ints(5, 7))}, "up_kernel"),
         ({"params": GATED._replace(down_kernel=ones(7, 3), down_bias=None)}, "down_kernel"),
         ({"params": GATED._replace(down_bias=ones(7))}, "down_bias"),
         ({"x": "x"}, "x"),
@@ -127,7 +113,6 @@ CALLS = {
     ],
     "mixture_of_experts": [
         ({"params": GATED}, "params"),
-        ({"params": tuple(EXPERTS)}, "params"),
         ({"params": EXPERTS._replace(router_kernel=None)}, "router_kernel"),
         ({"params": EXPERTS._replace(router_kernel=ones(7, 3))}, "router_kernel",
          "[D=5, E]", "(7, 3)"),
@@ -146,8 +131,6 @@ CALLS = {
         ({"params": EXPERTS._replace(down_bias=[0.0] * 5)}, "down_bias"),
         ({"x": ones(2, 6)}, "router_kernel"),
         ({"x": ints(2, 5)}, "x"),
-        ({"x": [1.0, 2.0]}, "x"),
-        ({"x": np.float32(1)}, "x"),
         ({"num_experts_per_token": 0}, "num_experts_per_token"),
         ({"num_experts_per_token": 4}, "num_experts_per_token",
          "ConfigError", "must be an int in 1 .. E=3, got 4"),
@@ -157,26 +140,18 @@ CALLS = {
         ({"num_experts_per_token": Traced(2)}, "num_experts_per_token"),
         ({"activation": "swish"}, "activation"),
         ({"normalize_weights": 1}, "normalize_weights"),
-        ({"normalize_weights": Traced(True)}, "normalize_weights"),
         ({"mask": ones(2)}, "mask"),
         ({"mask": ones(3, dtype=bool)}, "mask"),
         ({"mask": ones(2, 5, dtype=bool)}, "mask"),
         ({"mask": "mask"}, "mask"),
     ],
     "layer_norm": [
-        ({"x": None}, "x"),
-        ({"x": [1.0, 3.0]}, "x"),
         ({"x": ints(3, 5)}, "x", "x must be floating", "int32"),
-        ({"x": ones(3, 5).astype(FLOAT8)}, "x"),
-        ({"x": np.float32(1)}, "axis", "last axes of x", "shape ()"),
-        ({"scale": ones(3)}, "scale", "normalized axes (5,), got (3,)"),
-        ({"scale": ones(5), "axis": (-2, -1)}, "scale", "(3, 5), got (5,)"),
-        ({"bias": ones(1)}, "bias", "normalized axes (5,), got (1,)"),
+        ({"x": np.float32(1)}, "x", "must be [..., D]", "shape ()"),
+        ({"scale": ones(3)}, "scale", "must be [D=5]", "(3,)"),
+        ({"bias": ones(1)}, "bias", "must be [D=5]", "(1,)"),
         ({"scale": ones(1, 5)}, "scale"),
-        ({"scale": 1.0}, "scale"),
-        ({"scale": ints(5)}, "scale"),
         ({"bias": [0.0] * 5}, "bias"),
-        ({"bias": ones(5, dtype=np.complex64)}, "bias"),
         ({"eps": -1e-5}, "eps", "ConfigError", "at least 0, got -1e-05"),
         ({"eps": np.float32(-1)}, "eps"),
         ({"eps": math.nan}, "eps"),
@@ -186,34 +161,18 @@ CALLS = {
         ({"eps": True}, "eps"),
         ({"eps": ones(5)}, "eps"),
         ({"eps": Traced(1)}, "eps"),
-        *NOT_LAST_AXES,
-        ({"axis": True}, "axis"),
-        ({"axis": 1.0}, "axis"),
-        ({"axis": None}, "axis"),
-        ({"axis": "last"}, "axis"),
-        ({"axis": HUGE}, "axis"),
     ],
     "rms_norm": [
-        ({"x": "x"}, "x"),
-        ({"x": ones(3, 5, dtype=bool)}, "x"),
         ({"x": ints(3, 5)}, "x", "x must be floating", "int32"),
-        ({"x": np.float32(1)}, "axis", "last axes of x", "shape ()"),
-        ({"scale": ones(6)}, "scale", "normalized axes (5,), got (6,)"),
+        ({"x": np.float32(1)}, "x", "must be [..., D]", "shape ()"),
+        ({"scale": ones(6)}, "scale", "must be [D=5]", "(6,)"),
         ({"scale": "ones"}, "scale"),
         ({"eps": -1.0}, "eps", "ConfigError", "at least 0, got -1.0"),
         ({"eps": 1j}, "eps"),
-        ({"eps": 10**400}, "eps"),
-        *NOT_LAST_AXES,
-        ({"axis": [-1.0]}, "axis"),
-        ({"axis": Traced(-1)}, "axis"),
     ],
     "embed": [
         ({"table": None}, "table"),
-        ({"table": ones(5)}, "table"),
         ({"table": ones(2, 7, 5)}, "table", "[V, D]", "(2, 7, 5)"),
-        ({"table": ints(7, 5)}, "table"),
-        ({"table": ones(7, 5, dtype=np.complex64)}, "table"),
-        ({"table": "table"}, "table"),
         ({"table": ones(0, 5)}, "tokens"),
         ({"tokens": [1, 2]}, "tokens"),
         ({"tokens": 3}, "tokens"),
@@ -226,14 +185,10 @@ CALLS = {
     ],
     "unembed": [
         ({"table": [[1.0]]}, "table"),
-        ({"table": ones(7, 5, 1)}, "table"),
         ({"table": ones(3)}, "table", "must be [V, D], got shape (3,)"),
-        ({"table": ints(7, 5)}, "table"),
-        ({"x": None}, "x"),
         ({"x": ones(3, 7)}, "x", "D=5", "(3, 7)", "table's"),
         ({"x": ones()}, "x", "[..., D=5]", "()"),
         ({"x": ints(3, 5)}, "x", "must be floating, got dtype int32"),
-        ({"x": ones(3, 5).astype(FLOAT8)}, "x"),
         *(
             ({"softcap": softcap}, "softcap", "ConfigError", "must be positive and finite")
             for softcap in (0, 0.0, -30.0, math.inf, math.nan)
@@ -244,10 +199,8 @@ CALLS = {
         ({"softcap": ones(7)}, "softcap"),
         ({"bias": ones(5)}, "bias", "must be [V=7], got shape (5,)"),
         ({"bias": ints(7)}, "bias"),
-        ({"bias": [1.0]}, "bias"),
         ({"scale": 0.0}, "scale", "ConfigError", "must be positive and finite"),
         ({"scale": "1"}, "scale"),
-        ({"scale": Traced(1.0)}, "scale"),
     ],
     "pool": [
         ({"hidden": None}, "hidden"),
@@ -255,7 +208,6 @@ CALLS = {
         ({"hidden": ints(2, 3, 5)}, "hidden"),
         ({"lengths": ones(2)}, "lengths"),
         ({"lengths": ints(3)}, "lengths", "must be [B=2], got shape (3,)"),
-        ({"lengths": [1, 2]}, "lengths"),
         ({"pooling": "max"}, "pooling", "must be 'mean', 'first' or 'last', got 'max'"),
         ({"pooling": None}, "pooling"),
     ],

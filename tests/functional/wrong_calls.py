@@ -39,7 +39,9 @@ class Traced:
 
 CACHE = F.KVCache.init(2, 6, num_kv_heads=2, head_dim=4)
 WINDOW = F.WindowCache.init(2, 3, num_kv_heads=2, head_dim=4)
-BOUND = {"KVCache.append": CACHE, "WindowCache.append": WINDOW}
+BOUND = {
+    "KVCache.append": CACHE, "WindowCache.append": WINDOW, "AlibiBias.array": F.AlibiBias(ones(2)),
+}  # fmt: skip
 
 
 def function(name):

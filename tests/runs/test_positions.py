@@ -18,7 +18,7 @@ from jaxformer.config import (
     YarnScalingConfig,
 )
 from jaxformer.errors import ConfigError
-from jaxformer.functional import alibi_bias, rotary_tables, sinusoidal_positions
+from jaxformer.functional import AlibiBias, alibi_slopes, rotary_tables, sinusoidal_positions
 from jaxformer.functional.positions.scaling import LinearScaling, YarnScaling
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
 
@@ -105,7 +105,7 @@ def test_encoder_and_decoder_have_learned_positions_of_their_own():
 
 
 def test_alibi_is_the_bias_by_the_distance_a_mask_leaves():
-    bias = np.asarray(alibi_bias(3, 9, 9))
+    bias = np.asarray(AlibiBias(alibi_slopes(3)).array(9, 9))
     config, params = model("decoder", "alibi")
     found = runs.model_positions(config, params, 5)["model"]
     assert found.kind == "alibi" and found.distances.tolist() == [-4, -3, -2, -1, 0]
@@ -137,7 +137,8 @@ def test_positions_that_layers_override_are_shown_by_the_first_of_them():
     assert {name: positions.kind for name, positions in found.items()} == {
         "model": "rotary", "model_layer_1": "alibi", "model_layer_2": "relative",
     }  # fmt: skip
-    np.testing.assert_array_equal(found["model_layer_1"].values, alibi_bias(3, 5, 5)[:, 4])
+    expected = AlibiBias(alibi_slopes(3)).array(5, 5)[:, 4]
+    np.testing.assert_array_equal(found["model_layer_1"].values, expected)
     table = params["layer_positions_1"]["table"]
     np.testing.assert_array_equal(found["model_layer_2"].values[:, ::-1].T, table[:5])
     config, params = model("encoder_decoder", "none", layers=(alibi,))

@@ -67,11 +67,11 @@ def compute_experts(
         num_parts: number of devices that share all experts, of which this one has E.
     """
     choices = sort_choices(chosen, experts.up_kernel.shape[0])
-    size = _block_size(choices, num_parts)
+    size = _rows_per_block(choices, num_parts)
     in_blocks = functools.partial(_in_blocks, experts, x, choices, activate, size, num_parts > 1)
     programs = dict.fromkeys(PLATFORMS, in_blocks)
     # jit cannot split a grouped product over devices. Few choices read few kernels in blocks.
-    if size > 1 and is_one_device() and not _has_explicit_axes(x):
+    if size > 1 and is_one_device() and not _on_explicit_axes(x):
         dots = {"tpu": jax.lax.ragged_dot, "cuda": _tokamax_ragged_dot(x.dtype)}
         for platform, dot in dots.items():
             if dot is not None:
@@ -80,12 +80,12 @@ def compute_experts(
     return combine(outputs, weights)
 
 
-def _has_explicit_axes(x: jax.Array) -> bool:
+def _on_explicit_axes(x: jax.Array) -> bool:
     """Whether the mesh has axes of the type Explicit, which JAX's ragged_dot does not support."""
     return has_explicit_axes(x) or AxisType.Explicit in jax.sharding.get_abstract_mesh().axis_types
 
 
-def _block_size(choices: Choices, num_parts: int) -> int:
+def _rows_per_block(choices: Choices, num_parts: int) -> int:
     """Rows of a block: a power of two; 1 if there are fewer choices than experts."""
     (num_choices,), (num_experts,) = choices.order.shape, choices.sizes.shape
     if is_symbolic(num_choices):
@@ -109,12 +109,12 @@ def _in_blocks(
         num_blocks = num_choices
     else:  # the most that there can be
         num_blocks = num_experts + (num_choices - num_experts) // size
-    ends = jnp.cumsum((choices.sizes + size - 1) // size)  # in blocks
+    ends = jnp.cumsum((choices.sizes + size - 1) // size)  # [E], in blocks
     starts = jnp.concatenate([jnp.zeros(1, ends.dtype), ends[:-1]])
     blocks = jnp.arange(num_blocks)
     groups = jnp.searchsorted(ends, blocks, side="right", method="compare_all")
-    groups = jnp.minimum(groups, num_experts - 1)  # unused blocks, at the end, are padding
-    ranks = (blocks - starts[groups])[:, None] * size + jnp.arange(size)[None]
+    groups = jnp.minimum(groups, num_experts - 1)  # [G]; unused blocks, at the end, are padding
+    ranks = (blocks - starts[groups])[:, None] * size + jnp.arange(size)[None]  # [G, B]
     rows = group_rows(choices, groups, ranks, starts * size)
 
     # XLA merges nothing across scan iterations, so no barriers against CSE are needed.
@@ -124,7 +124,7 @@ def _in_blocks(
             expert = jax.tree.map(
                 lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), experts
             )
-            return _apply(expert, block, (choices < num_choices)[:, None], activate, linear)
+            return _apply_expert(expert, block, (choices < num_choices)[:, None], activate, linear)
 
         if not skips_empty:
             return compute()
@@ -146,7 +146,7 @@ def _ragged(
     (num_choices,), (num_experts,) = choices.order.shape, choices.sizes.shape
     places = choices.first.at[choices.experts].get(mode="clip") + choices.rank
     rows = Rows(choices.order, jnp.where(choices.experts < num_experts, places, num_choices))
-    experts_of_rows = rearrange(choices.experts, "k n -> (k n)")[choices.order]
+    experts_of_rows = rearrange(choices.experts, "k n -> (k n)")[choices.order]  # [R]
 
     def project(x: jax.Array, kernel: Kernel, bias: jax.Array | None, *, name: str) -> jax.Array:
         result = matmul(x, kernel, product=lambda x, kernel: dot(x, kernel, choices.sizes))
@@ -157,7 +157,7 @@ def _ragged(
     # As in blocks, the backward pass computes the experts again.
     @jax.checkpoint
     def apply(experts: Experts, x: jax.Array) -> jax.Array:
-        return _apply(experts, x, jnp.bool_(True), activate, project)
+        return _apply_expert(experts, x, jnp.bool_(True), activate, project)
 
     return from_rows(apply(experts, to_rows(x, rows)), rows)
 
@@ -188,7 +188,7 @@ def compute_in_buckets(
     fits = choices.rank < capacity
     is_dropped = ~fits & (choices.experts < num_experts)
     groups = jnp.arange(num_experts)
-    ranks = jnp.broadcast_to(jnp.arange(capacity), (num_experts, capacity))
+    ranks = jnp.broadcast_to(jnp.arange(capacity), (num_experts, capacity))  # [E, C]
     fitting = choices._replace(experts=jnp.where(fits, choices.experts, num_experts))
     rows = group_rows(fitting, groups, ranks, groups * capacity)
 
@@ -199,7 +199,7 @@ def compute_in_buckets(
 
     @jax.checkpoint
     def apply(experts: Experts, buckets: jax.Array, is_real: jax.Array) -> jax.Array:
-        apply_expert = functools.partial(_apply, activate=activate, project=linear)
+        apply_expert = functools.partial(_apply_expert, activate=activate, project=linear)
         return jax.vmap(apply_expert)(experts, buckets, is_real)
 
     axes = {"p": num_parts, "c": capacity}
@@ -212,7 +212,7 @@ def compute_in_buckets(
     return total, is_dropped.sum(dtype=jnp.int32)
 
 
-def _apply(
+def _apply_expert(
     expert: Experts, x: jax.Array, is_real: jax.Array, activate: Activation,
     project: Callable[..., jax.Array],
 ) -> jax.Array:  # fmt: skip

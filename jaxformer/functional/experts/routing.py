@@ -30,7 +30,7 @@ def route(
     if bias is not None:
         logits = logits + jnp.broadcast_to(bias.astype(dtype), logits.shape)
     # Ranks logits: probabilities far below the largest all round to 0.
-    largest, experts = jax.lax.top_k(logits, num_chosen)
+    largest, experts = jax.lax.top_k(logits, num_chosen)  # [..., k]
     if normalize:
         return Routing(logits, experts, jax.nn.softmax(largest, axis=-1))
     log_normalizer = jax.nn.logsumexp(logits, axis=-1, keepdims=True)

@@ -14,7 +14,6 @@ from jaxformer.errors import ConfigError
 from jaxformer.functional.experts.grouped import Experts, compute_experts, compute_in_buckets
 from jaxformer.functional.feed_forward import Activation
 from jaxformer.functional.linear import Kernel, LowRankKernel
-from jaxformer.functional.sharding import automatic_axes
 
 
 class ExpertsLayout(NamedTuple):
@@ -45,7 +44,13 @@ def compute_on_devices(
     compute = functools.partial(_compute, activate=activate, capacity_factor=capacity_factor)
     if layout is None:
         return compute(experts, x, chosen, weights, layout=ExpertsLayout())
-    _check_layout(layout, experts, x)
+    axis = layout.expert_axis
+    if axis is not None and axis not in (*layout.batch_axes, *layout.sequence_axes):
+        raise ConfigError(
+            f"expert_axis must be one of batch_axes or sequence_axes, got {axis!r}; add it to one"
+        )
+    if x.ndim != 3:
+        raise ConfigError(f"with a layout, x must be [B, T, D], got shape {x.shape}")
     tokens = PartitionSpec(layout.batch_axes, layout.sequence_axes)
     return jax.shard_map(
         functools.partial(compute, layout=layout),
@@ -122,31 +127,3 @@ def _specs(experts: Experts, layout: ExpertsLayout) -> Any:
         gate_kernel=kernel(experts.gate_kernel, None, hidden), gate_bias=inner,
         down_kernel=kernel(experts.down_kernel, hidden, None), down_bias=outer,
     )  # fmt: skip
-
-
-def _check_layout(layout: ExpertsLayout, experts: Experts, x: jax.Array) -> None:
-    mesh, axis = automatic_axes(), layout.expert_axis
-    axes = (*layout.batch_axes, *layout.sequence_axes, *layout.hidden_axes)
-    if unknown := [name for name in axes if name not in mesh]:
-        raise ConfigError(
-            "layout must name axes of type Auto of the mesh of jax.set_mesh, got "
-            f"{unknown[0]!r}, and the mesh has {', '.join(mesh) or 'none'}"
-        )
-    if axis is not None and axis not in (*layout.batch_axes, *layout.sequence_axes):
-        raise ConfigError(
-            f"expert_axis must be one of batch_axes or sequence_axes, got {axis!r}; add it to one"
-        )
-    num_experts, _, width = experts.up_kernel.shape
-    sizes = dict(zip("BT", x.shape, strict=False)) | {"E": num_experts, "F": width}
-    parts = {
-        "B": layout.batch_axes, "T": layout.sequence_axes, "E": () if axis is None else (axis,),
-        "F": layout.hidden_axes,
-    }  # fmt: skip
-    for name, split_by in parts.items():
-        count = math.prod(mesh[axis] for axis in split_by)
-        if x.ndim != 3 or sizes[name] % count:
-            raise ConfigError(
-                "with a layout, x must be [B, T, D], and the devices along its axes must divide B, "
-                f"T, E and F, got x {list(x.shape)}, E={num_experts}, F={width} and {name} split "
-                f"over {count}"
-            )

@@ -46,11 +46,11 @@ def sort_choices(chosen: jax.Array, num_experts: int) -> Choices:
     """Sorts choices `[N, k]` by expert."""
     experts = rearrange(chosen, "n k -> k n").astype(jnp.int32)
     order = jnp.argsort(experts, axis=None, stable=True)
-    sizes = jax.nn.one_hot(experts, num_experts, dtype=jnp.int32).sum(axis=(0, 1))
-    first = jnp.cumsum(sizes) - sizes
+    sizes = jax.nn.one_hot(experts, num_experts, dtype=jnp.int32).sum(axis=(0, 1))  # [E]
+    first = jnp.cumsum(sizes) - sizes  # [E]
     # The inverse of a permutation sorts it.
     places = rearrange(jnp.argsort(order), "(k n) -> k n", k=experts.shape[0])
-    rank = places - first.at[experts].get(mode="clip")
+    rank = places - first.at[experts].get(mode="clip")  # [k, N]
     return Choices(experts, order, rank, sizes, first)
 
 
@@ -64,10 +64,10 @@ def group_rows(choices: Choices, groups: jax.Array, ranks: jax.Array, starts: ja
         starts: int `[E]`, the row of each expert's choice of rank 0.
     """
     (num_choices,), num_rows = choices.order.shape, ranks.size
-    places = choices.first[groups][:, None] + ranks
+    places = choices.first[groups][:, None] + ranks  # [G, B]
     in_rows = choices.order.at[places].get(mode="clip")
     in_rows = jnp.where(ranks < choices.sizes[groups][:, None], in_rows, num_choices)
-    rows = starts.at[choices.experts].get(mode="clip") + choices.rank
+    rows = starts.at[choices.experts].get(mode="clip") + choices.rank  # [k, N]
     rows = jnp.where(choices.experts < choices.sizes.shape[0], rows, num_rows)
     return Rows(rearrange(in_rows, "g b -> (g b)"), rows)
 

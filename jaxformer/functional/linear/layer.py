@@ -36,8 +36,6 @@ def linear(
     check_dtype("x", x, "floating", remedy="cast it with .astype")
     if x.ndim == 0:
         raise ShapeError("x must be [..., D], got a scalar")
-    if not isinstance(name, str):
-        raise ShapeError(f"name must be a string, got {name!r}")
     check_linear(name, x.shape[-1], kernel, bias)
     result = on_rows(lambda rows: matmul(rows, kernel), x)
     if bias is None:

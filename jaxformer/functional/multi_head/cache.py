@@ -153,7 +153,7 @@ class KVCache(NamedTuple):
         num_tokens = jnp.where(impossible, num_new, num_tokens)
         lengths = jnp.minimum(self.lengths + num_tokens, capacity)
         step = jnp.arange(num_new, dtype=jnp.int32)[None]
-        slots = (lengths - num_tokens)[:, None] + step
+        slots = (lengths - num_tokens)[:, None] + step  # [B, T]
         slots = jnp.where(step < num_tokens[:, None], slots, capacity)  # beyond it: not written
         at_start = self.is_empty and num_new <= capacity
 

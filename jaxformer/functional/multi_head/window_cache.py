@@ -100,31 +100,21 @@ class WindowCache(NamedTuple):
             cache with them.
         """
         has_unequal_rows = num_tokens is not None
-        num_tokens = checked_new_tokens(self, key, value, num_tokens)
-        count = key.shape[1]
-        num_tokens = num_tokens.clip(0, count)
-        lengths, size = self.lengths + num_tokens, self.window + 1
-        positions = self._positions(lengths)  # of the slots, after the new tokens
-        if count == 1 and not in_order and not self.is_empty:
-            slots = jnp.where(num_tokens > 0, self.lengths % size, size)[:, None]
-            buffers = [
-                write_slots(buffer, new.astype(buffer.dtype), slots, self.layer)
-                for buffer, new in ((self.key, key), (self.value, value))
-            ]
-            longer = WindowCache(buffers[0], buffers[1], lengths, self.layer)
-            order = positions - lengths[:, None] + size
-            written = (positions >= 0)[:, None, None]
-            return CachedKeys(*longer.by_position, self.window, None, written, order), longer
-        first = jnp.zeros_like(lengths)  # position of the first of the joined keys
+        num_new = key.shape[1]
+        num_tokens = checked_new_tokens(self, key, value, num_tokens).clip(0, num_new)  # [B]
+        if num_new == 1 and not in_order and not self.is_empty:
+            return self._extend_in_place(key, value, num_tokens)
+        lengths, first = self.lengths + num_tokens, jnp.zeros_like(self.lengths)
         keys, values = key, value
         if not self.is_empty:
-            first = self.lengths - self.window
-            held = (first[:, None] + jnp.arange(self.window, dtype=jnp.int32)[None]) % size
-            keys, values = (
-                jnp.concatenate([_take_slots(old, held), new.astype(old.dtype)], axis=1)
+            first = self.lengths - self.window  # position of the first of the joined keys
+            slots = first[:, None] + jnp.arange(self.window, dtype=jnp.int32)[None]
+            slots = slots % (self.window + 1)  # [B, W]
+            keys, values = (  # [B, W + T, K, H]
+                jnp.concatenate([_take_slots(old, slots), new.astype(old.dtype)], axis=1)
                 for old, new in zip(self.by_position, (key, value), strict=True)
             )
-        index = (positions - first[:, None]).clip(0)
+        index = (self._positions(lengths) - first[:, None]).clip(0)  # [B, W + 1]
 
         def write(buffer: jax.Array, joined: jax.Array) -> jax.Array:
             block = swap_heads(_take_slots(joined, index).astype(buffer.dtype))
@@ -137,7 +127,22 @@ class WindowCache(NamedTuple):
             real = num_tokens if has_unequal_rows else None
             return CachedKeys(keys, values, 0, real, None), longer
         real = self.window + num_tokens if has_unequal_rows else None
-        return CachedKeys(keys, values, self.window, real, self.written(count)), longer
+        return CachedKeys(keys, values, self.window, real, self.written(num_new)), longer
+
+    def _extend_in_place(
+        self, key: jax.Array, value: jax.Array, num_tokens: jax.Array
+    ) -> tuple[CachedKeys, "WindowCache"]:
+        """As `extend`, of one token, which attends to the ring as it is."""
+        lengths, size = self.lengths + num_tokens, self.window + 1
+        slots = jnp.where(num_tokens > 0, self.lengths % size, size)[:, None]  # [B, 1]
+        new_key, new_value = (
+            write_slots(buffer, new.astype(buffer.dtype), slots, self.layer)
+            for buffer, new in ((self.key, key), (self.value, value))
+        )
+        longer = WindowCache(new_key, new_value, lengths, self.layer)
+        positions = self._positions(lengths)  # [B, W + 1]
+        order, is_written = positions - lengths[:, None] + size, (positions >= 0)[:, None, None]
+        return CachedKeys(*longer.by_position, self.window, None, is_written, order), longer
 
     @property
     def by_position(self) -> tuple[jax.Array, jax.Array]:

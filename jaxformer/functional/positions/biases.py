@@ -31,21 +31,17 @@ def relative_positions(num_queries: int, num_keys: int, query_offset: Integers) 
     """Position of each key relative to each query: int32 `[T, S]` or `[..., 1, T, S]`."""
     num_queries = check_size("num_queries", num_queries, least=0)
     num_keys = check_size("num_keys", num_keys, least=0)
-    query = jnp.arange(num_queries, dtype=jnp.int32)[:, None]
-    key = jnp.arange(num_keys, dtype=jnp.int32)[None, :]
+    query = jnp.arange(num_queries, dtype=jnp.int32)[:, None]  # [T, 1]
+    key = jnp.arange(num_keys, dtype=jnp.int32)[None, :]  # [1, S]
     known = sum(size for size in (num_queries, num_keys) if not is_symbolic(size))
-    offset = _read_offset(query_offset, 2**31 - 1 - known)
+    most = 2**31 - 1 - known  # beyond it, int32 positions could wrap
+    offset = read_integers("query_offset", query_offset, -most, most)
     # Added before the axes meet: XLA would compute `key - query` `[T, S]` ahead of a loop over
     # offsets, and hold it.
     if isinstance(offset, int) or is_symbolic(query_offset):
         return key - (query + offset)
     rank = offset.ndim + 3
     return to_rank(key, rank) - (to_rank(query, rank) + offset[..., None, None, None])
-
-
-def _read_offset(query_offset: Integers, most: int) -> int | jax.Array:
-    """Checked query offset; beyond +-`most`, int32 positions could wrap."""
-    return read_integers("query_offset", query_offset, -most, most)
 
 
 def alibi_slopes(num_heads: int) -> jax.Array:
@@ -79,45 +75,16 @@ def alibi_slopes(num_heads: int) -> jax.Array:
     return jnp.asarray(np.concatenate([slopes, double[0::2]])[:num_heads], jnp.float32)
 
 
-def alibi_bias(
-    num_heads: int, num_queries: int, num_keys: int, query_offset: Integers = 0
-) -> jax.Array:
-    """ALiBi bias on attention scores: minus slope times distance.
-
-    Query i is at position `query_offset + i`, key j at position j. The bias falls on both sides of
-    the query. With a causal mask, which you have to add, it is the bias of the paper.
-
-    Args:
-        num_heads: N.
-        num_queries: T.
-        num_keys: S.
-        query_offset: int, or integer array `[...]` with one offset per row, which may be traced.
-
-    Returns:
-        float32 `[N, T, S]`, or `[..., N, T, S]` for an array offset.
-
-    Raises:
-        ConfigError: num_heads is not a positive int.
-        ShapeError: a length is negative, or an offset is not an integer.
-
-    References:
-        Press, Smith and Lewis, "Train Short, Test Long: Attention with Linear Biases Enables
-        Input Length Extrapolation", 2022.
-
-    Example:
-        >>> alibi_bias(1, 1, 3, query_offset=2).tolist()
-        [[[-0.0078125, -0.00390625, 0.0]]]
-    """
-    return AlibiBias(alibi_slopes(num_heads)).array(num_queries, num_keys, query_offset)
-
-
 @functools.partial(jax.tree_util.register_dataclass, data_fields=("slopes",), meta_fields=())
 @dataclasses.dataclass(frozen=True, eq=False)
 class AlibiBias:
-    """ALiBi bias as a value: `dot_product_attention` takes it as `bias` in place of an array.
+    """ALiBi bias on attention scores: minus slope times distance.
 
-    Chunked attention then computes it block by block, in memory linear in T and S. It is a pytree,
-    so the slopes may be learned.
+    `dot_product_attention` takes it as `bias` in place of an array. Chunked attention then computes
+    it block by block, in memory linear in T and S. It is a pytree, so the slopes may be learned.
+
+    Query i is at position `query_offset + i`, key j at position j. The bias falls on both sides of
+    the query. With a causal mask, which you have to add, it is the bias of the paper.
 
     Args:
         slopes: array, float `[N]`, one per head, such as `alibi_slopes(N)`; finite.
@@ -132,6 +99,8 @@ class AlibiBias:
         >>> bias = AlibiBias(alibi_slopes(4))
         >>> dot_product_attention(query, key, value, bias, is_causal=True).shape
         (2, 5, 4, 8)
+        >>> AlibiBias(alibi_slopes(1)).array(1, 3, query_offset=2).tolist()
+        [[[-0.0078125, -0.00390625, 0.0]]]
     """
 
     slopes: Array
@@ -208,22 +177,31 @@ class RelativeBias:
         check_axes("table", table, "num_buckets N")
         if not is_symbolic(query_offset):
             known = sum(size for size in (num_queries, num_keys) if not is_symbolic(size))
-            query_offset = _read_offset(query_offset, 2**31 - 4 - 2 * known)
-        # A row of the block is the next row shifted by one, so the biases of all distances from
-        # -T to S are looked up once. A gather of T * S numbers would be slow, most of all its
-        # gradient.
+            most = 2**31 - 4 - 2 * known
+            query_offset = read_integers("query_offset", query_offset, -most, most)
+        # The biases of all distances from -T to S are looked up once: a gather of T * S numbers
+        # would be slow, most of all its gradient.
         distances = num_queries + num_keys + 1
         buckets = relative_position_buckets(
             1, distances, query_offset + num_queries, num_buckets=table.shape[0],
             max_distance=self.max_distance, bidirectional=self.bidirectional,
         )  # fmt: skip
-        by_distance = widened(table)[buckets[..., 0, :]]
-        by_distance = rearrange(by_distance, "... d n -> ... n d")
-        # Cut into rows that are shorter by one, copies of the vector move right by one per row.
-        rows = repeat(by_distance, "... d -> ... (t d)", t=num_queries)
-        rows = rows[..., : num_queries * (distances - 1)]
-        rows = rearrange(rows, "... (t d) -> ... t d", t=num_queries, d=distances - 1)
-        return rows[..., num_queries:]
+        by_distance = widened(table)[buckets[..., 0, :]]  # [..., T + S + 1, N]
+        return _toeplitz(rearrange(by_distance, "... d n -> ... n d"), num_queries)
+
+
+def _toeplitz(diagonals: jax.Array, num_rows: int) -> jax.Array:
+    """Matrix `[..., T, S]` that is constant along diagonals: element t, s is number T - t + s.
+
+    Args:
+        diagonals: `[..., T + S + 1]`, the numbers from the lower left to the upper right; the first
+            and the last one are not used.
+        num_rows: T.
+    """
+    # Copies of the numbers, cut into rows that are one shorter, move right by one in every row.
+    length = diagonals.shape[-1] - 1
+    flat = repeat(diagonals, "... d -> ... (t d)", t=num_rows)[..., : num_rows * length]
+    return rearrange(flat, "... (t d) -> ... t d", t=num_rows, d=length)[..., num_rows:]
 
 
 PositionBias = AlibiBias | RelativeBias

@@ -9,7 +9,6 @@ from jaxformer.errors import ConfigError
 from jaxformer.functional.checks import is_int
 
 _LARGEST = float(np.finfo(np.float32).max)  # also bounds ints, which may not fit a float
-_LEAST = {"factor": 1, "original_max_len": 1}
 
 
 class LinearScaling(NamedTuple):
@@ -174,40 +173,20 @@ def _is_positive(value: Any) -> bool:
 
 
 def _check_fields(scaling: RotaryScaling) -> None:
-    kind = type(scaling).__name__
     if not isinstance(scaling, RotaryScaling):
         raise ConfigError(
             "scaling must be a LinearScaling, Llama3Scaling, YarnScaling, LongropeScaling or None, "
-            f"got {kind}"
+            f"got {type(scaling).__name__}"
         )
     values = scaling._asdict()
-    factors = values.pop("factors", (1.0,))
-    if not isinstance(factors, tuple) or not all(_is_positive(factor) for factor in factors):
-        raise ConfigError(
-            f"factors of {kind} must be a tuple of finite numbers, more than 0, got {factors!r}; "
-            "under jit, make scaling a static argument"
-        )
-    if not isinstance(values.pop("truncate", True), bool):
-        raise ConfigError(f"truncate of {kind} must be True or False, got {scaling}")
     for name, value in values.items():
-        if value is None and scaling._field_defaults.get(name, 0) is None:
-            continue
-        whole = name == "original_max_len"
-        least = _LEAST.get(name, 0)
-        if isinstance(scaling, LongropeScaling) and whole:
-            least = 2  # its logarithm is a divisor
-        number = _is_positive(value) and (is_int(value) or not whole)
-        if not number or value < least:
-            bound = f"at least {least}" if least else "more than 0"
-            raise ConfigError(
-                f"{name} of {kind} must be {'a whole' if whole else 'a finite'} number, {bound}, "
-                f"got {value!r}; under jit, make scaling a static argument"
-            )
+        if value is not None or scaling._field_defaults.get(name, 0) is not None:
+            _check_field(scaling, name, value)
     for lower, upper in (("low_freq_factor", "high_freq_factor"), ("beta_slow", "beta_fast")):
         if lower in values and values[lower] >= values[upper]:
             raise ConfigError(
-                f"{lower} of {kind} must be less than {upper}, got {values[lower]} and "
-                f"{values[upper]}"
+                f"{lower} of {type(scaling).__name__} must be less than {upper}, got "
+                f"{values[lower]} and {values[upper]}"
             )
     if isinstance(scaling, YarnScaling):
         names = ("attention_factor", "mscale", "mscale_all_dim")
@@ -217,3 +196,25 @@ def _check_fields(scaling: RotaryScaling) -> None:
                 "YarnScaling takes attention_factor, or mscale and mscale_all_dim, or none of "
                 f"them, got {attention_factors}"
             )
+
+
+def _check_field(scaling: RotaryScaling, name: str, value: Any) -> None:
+    """Raises ConfigError unless a value is what a field of a scaling holds."""
+    if name == "truncate":
+        rule, fits = "True or False", isinstance(value, bool)
+    elif name == "factors":
+        rule = "a tuple of finite numbers, more than 0"
+        fits = isinstance(value, tuple) and all(map(_is_positive, value))
+    else:
+        is_length = name == "original_max_len"
+        least = {"factor": 1, "original_max_len": 1}.get(name, 0)
+        if is_length and isinstance(scaling, LongropeScaling):
+            least = 2  # its logarithm is a divisor
+        bound = f"at least {least}" if least else "more than 0"
+        rule = f"{'a whole' if is_length else 'a finite'} number, {bound}"
+        fits = _is_positive(value) and value >= least and (is_int(value) or not is_length)
+    if not fits:
+        raise ConfigError(
+            f"{name} of {type(scaling).__name__} must be {rule}, got {value!r}; under jit, make "
+            "scaling a static argument"
+        )

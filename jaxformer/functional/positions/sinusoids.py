@@ -75,7 +75,7 @@ def sinusoidal_positions(
     if layout == "half":
         return jnp.concatenate([sine, cosine], axis=-1)
     last_sine = sine[..., d_model // 2 :]  # empty if d_model is even
-    pairs = jnp.stack([sine[..., : d_model // 2], cosine], axis=-1)
+    pairs = jnp.stack([sine[..., : d_model // 2], cosine], axis=-1)  # [..., D // 2, 2]
     return jnp.concatenate([rearrange(pairs, "... i two -> ... (i two)"), last_sine], axis=-1)
 
 
@@ -116,7 +116,7 @@ def rotary_tables(
         raise ShapeError(f"head_dim must be even and positive, got {head_dim}")
     exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim
     frequencies, attention_factor = scale_frequencies(_frequencies(base, exponents), base, scaling)
-    sine, cosine = _sine_cosine(_as_positions(positions), frequencies, dtype)
+    sine, cosine = _sine_cosine(_as_positions(positions), frequencies, dtype)  # [..., H/2]
     factor = jnp.asarray(attention_factor, sine.dtype)
     return cosine * factor, sine * factor
 
@@ -169,7 +169,7 @@ def apply_rotary(
     if sizes["H"] % 2:
         raise ShapeError(f"x must be [..., T, N, H] with an even H, got shape {x.shape}")
     wide = widened(x)
-    cosine, sine = (
+    cosine, sine = (  # [..., T, 1, H/2]
         _broadcast_over_heads(name, table, wide, {"T": sizes["T"], "H/2": sizes["H"] // 2})
         for name, table in zip(("cos", "sin"), tables, strict=True)
     )
@@ -177,7 +177,7 @@ def apply_rotary(
         "half": ("... (two i) -> two ... i", "two ... i -> ... (two i)"),
         "interleaved": ("... (i two) -> two ... i", "two ... i -> ... (i two)"),
     }[layout]
-    first, second = rearrange(wide, split, two=2)
+    first, second = rearrange(wide, split, two=2)  # [..., T, N, H/2]
     rotated = jnp.stack([first * cosine - second * sine, second * cosine + first * sine])
     return rearrange(rotated, join).astype(x.dtype)
 

@@ -87,13 +87,12 @@ def test_drops_are_counted_on_all_devices():
 
 
 @pytest.mark.parametrize(
-    ("layout", "message"),
+    ("layout", "x", "message"),
     [
-        (ExpertsLayout(("rows",)), "got 'rows', and the mesh has data, expert, tensor"),
-        (ExpertsLayout(("data",), expert_axis="expert"), "one of batch_axes or sequence_axes"),
-        (ExpertsLayout(hidden_axes=("expert",)), r"F=6 and F split over 4"),
+        (ExpertsLayout(("data",), expert_axis="expert"), X, "one of batch_axes or sequence_axes"),
+        (ExpertsLayout(("data",)), X[0], r"must be \[B, T, D\], got shape \(4, 5\)"),
     ],
 )
-def test_layouts_that_do_not_fit_are_refused(layout, message):
+def test_layouts_that_do_not_fit_are_refused(layout, x, message):
     with jax.set_mesh(mesh_of((2, 4, 1))), pytest.raises(ConfigError, match=message):
-        mixture_of_experts(PARAMS, X, num_experts_per_token=2, layout=layout)
+        mixture_of_experts(PARAMS, x, num_experts_per_token=2, layout=layout)

@@ -5,14 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxformer.functional import (
-    LinearScaling,
-    Llama3Scaling,
-    LongropeScaling,
-    YarnScaling,
-    apply_rotary,
-    rotary_tables,
-)
+from jaxformer import functional as F
 from jaxformer.functional.positions.scaling import scale_frequencies
 
 
@@ -25,9 +18,9 @@ def reference_scaled(head_dim, base, scaling):
     frequencies = []
     for pair in range(head_dim // 2):
         frequency = base ** (-2 * pair / head_dim)
-        if isinstance(scaling, LinearScaling):
+        if isinstance(scaling, F.LinearScaling):
             divided = 1.0
-        elif isinstance(scaling, Llama3Scaling):
+        elif isinstance(scaling, F.Llama3Scaling):
             turns = scaling.original_max_len * frequency / (2 * math.pi)
             if turns >= scaling.high_freq_factor:
                 divided = 0.0
@@ -36,7 +29,7 @@ def reference_scaled(head_dim, base, scaling):
             else:
                 divided = scaling.high_freq_factor - turns
                 divided /= scaling.high_freq_factor - scaling.low_freq_factor
-        elif isinstance(scaling, LongropeScaling):
+        elif isinstance(scaling, F.LongropeScaling):
             frequencies.append(frequency / scaling.factors[pair])
             continue
         else:
@@ -51,19 +44,19 @@ def reference_scaled(head_dim, base, scaling):
             divided = min(max((pair - first) / ((last - first) or 0.001), 0.0), 1.0)
         frequencies.append(frequency * (1 - divided) + frequency / scaling.factor * divided)
     factor = 1.0
-    if isinstance(scaling, YarnScaling):
+    if isinstance(scaling, F.YarnScaling):
         factor = scaling.attention_factor or 0.1 * math.log(scaling.factor) + 1
-    if isinstance(scaling, LongropeScaling):
+    if isinstance(scaling, F.LongropeScaling):
         factor = (1 + math.log(scaling.factor, scaling.original_max_len)) ** 0.5
         factor = scaling.attention_factor or factor
     return np.array(frequencies), factor
 
 
-LLAMA_3_1_8B = Llama3Scaling(8.0, 1.0, 4.0, 8192)
-QWEN_2_5_7B = YarnScaling(4.0, 32_768)
-LONGROPE = LongropeScaling((1.05, 1.25, 2.75, 7.5, 19.0, 41.5, 64.6), 32.0, 4096)
-GPT_OSS = YarnScaling(32.0, 4096, truncate=False)
-DEEPSEEK_V3 = YarnScaling(40.0, 4096, mscale=1.0, mscale_all_dim=1.0)
+LLAMA_3_1_8B = F.Llama3Scaling(8.0, 1.0, 4.0, 8192)
+QWEN_2_5_7B = F.YarnScaling(4.0, 32_768)
+LONGROPE = F.LongropeScaling((1.05, 1.25, 2.75, 7.5, 19.0, 41.5, 64.6), 32.0, 4096)
+GPT_OSS = F.YarnScaling(32.0, 4096, truncate=False)
+DEEPSEEK_V3 = F.YarnScaling(40.0, 4096, mscale=1.0, mscale_all_dim=1.0)
 
 # Head width, base, scaling -> some frequencies by pair, and the attention factor. Made once by
 # ROPE_INIT_FUNCTIONS["linear" | "llama3" | "yarn" | "longrope"] of transformers 5.23.0 with torch
@@ -71,7 +64,7 @@ DEEPSEEK_V3 = YarnScaling(40.0, 4096, mscale=1.0, mscale_all_dim=1.0)
 # of its model card, for long texts).
 PUBLISHED = [
     (
-        64, 10_000.0, LinearScaling(4.0), 1.0,
+        64, 10_000.0, F.LinearScaling(4.0), 1.0,
         {0: 0.25, 1: 0.18747355043888092, 16: 0.0024999999441206455, 31: 3.333803761051968e-05},
     ),
     (
@@ -99,7 +92,7 @@ PUBLISHED = [
     # DeepSeek-V2's settings, with 1.0 as the second scale; Phi-3-mini-128k's width and lengths.
     (64, 10_000.0, DEEPSEEK_V3._replace(mscale=0.707), 0.9210423553163399, {}),
     (
-        96, 10_000.0, LongropeScaling(tuple(1 + i / 3 for i in range(48)), 32.0, 4096),
+        96, 10_000.0, F.LongropeScaling(tuple(1 + i / 3 for i in range(48)), 32.0, 4096),
         1.1902380714238083,
         {0: 1.0, 1: 0.6190531253814697, 17: 0.0057467808946967125, 47: 7.269165507750586e-06},
     ),
@@ -118,12 +111,12 @@ def test_frequencies_equal_the_published_models(head_dim, base, scaling, factor,
 # The first YaRN blends from before the first pair, the second to behind the last or, as in the
 # authors' code, backwards, and the third over less than one pair.
 SCALINGS = [
-    LinearScaling(3.7),
-    Llama3Scaling(5.5, 1.3, 17.9, 3001),
-    YarnScaling(3.7, 101),
-    YarnScaling(3.7, 10**8, truncate=False, attention_factor=0.83),
-    YarnScaling(3.7, 1009, beta_fast=1.02, truncate=False),
-    YarnScaling(31.0, 1009, beta_fast=13.0, beta_slow=0.7),
+    F.LinearScaling(3.7),
+    F.Llama3Scaling(5.5, 1.3, 17.9, 3001),
+    F.YarnScaling(3.7, 101),
+    F.YarnScaling(3.7, 10**8, truncate=False, attention_factor=0.83),
+    F.YarnScaling(3.7, 1009, beta_fast=1.02, truncate=False),
+    F.YarnScaling(31.0, 1009, beta_fast=13.0, beta_slow=0.7),
     LONGROPE,
     LONGROPE._replace(attention_factor=0.83),
 ]
@@ -140,14 +133,14 @@ def test_frequencies_equal_the_reference(base, scaling):
 
 def test_yarn_without_a_pair_to_blend_keeps_only_the_first():
     # Both ends of the blend are pair 0: five positions are 0.8 turns of it.
-    frequencies, _ = scale_frequencies(unscaled(14, 53.0), 53.0, YarnScaling(4.0, 5))
+    frequencies, _ = scale_frequencies(unscaled(14, 53.0), 53.0, F.YarnScaling(4.0, 5))
     expected = unscaled(14, 53.0) / [1, 4, 4, 4, 4, 4, 4]
     np.testing.assert_allclose(frequencies, expected, rtol=1e-15)
 
 
 # Positions are traced; each choice of the other arguments compiles once.
-tables_of = jax.jit(rotary_tables, static_argnums=1, static_argnames=("base", "scaling"))
-rotate = jax.jit(apply_rotary, static_argnames="layout")
+tables_of = jax.jit(F.rotary_tables, static_argnums=1, static_argnames=("base", "scaling"))
+rotate = jax.jit(F.apply_rotary, static_argnames="layout")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +149,7 @@ rotate = jax.jit(apply_rotary, static_argnames="layout")
         (5e5, None),
         *(
             (1e4, s)
-            for s in (None, LinearScaling(3.7), LLAMA_3_1_8B, QWEN_2_5_7B, GPT_OSS, LONGROPE)
+            for s in (None, F.LinearScaling(3.7), LLAMA_3_1_8B, QWEN_2_5_7B, GPT_OSS, LONGROPE)
         ),
     ],
 )
@@ -187,23 +180,6 @@ def test_rotary_errs_at_most_5e_7_up_to_a_million(base, scaling):
 @pytest.mark.essential
 def test_linear_scaling_is_position_interpolation():
     positions = jnp.asarray([0, 1, 3, 1009, 333_333])
-    stretched = rotary_tables(3 * positions, 14, scaling=LinearScaling(3.0))
-    for table, expected in zip(stretched, rotary_tables(positions, 14), strict=True):
+    stretched = F.rotary_tables(3 * positions, 14, scaling=F.LinearScaling(3.0))
+    for table, expected in zip(stretched, F.rotary_tables(positions, 14), strict=True):
         np.testing.assert_allclose(table, expected, rtol=0, atol=2e-7)
-
-
-def test_yarn_attention_factor_multiplies_both_tables():
-    plain = rotary_tables(5, 14, scaling=YarnScaling(4.0, 101, attention_factor=1.0))
-    louder = rotary_tables(5, 14, scaling=YarnScaling(4.0, 101, attention_factor=1.75))
-    for table, expected in zip(louder, plain, strict=True):
-        np.testing.assert_allclose(table, 1.75 * expected, rtol=1e-6)
-
-
-def test_scaled_tables_may_be_traced_or_mapped():
-    positions = jnp.asarray([[0, 1, 1009], [-3, 999_983, 65_537]])
-    frequencies, factor = reference_scaled(14, 1e4, GPT_OSS)
-    angles = np.asarray(positions)[..., None] * frequencies
-    mapped = jax.jit(jax.vmap(lambda p: rotary_tables(p, 14, scaling=GPT_OSS)))(positions)
-    for cos, sin in (mapped, tables_of(positions, 14, scaling=GPT_OSS)):
-        np.testing.assert_allclose(cos, factor * np.cos(angles), rtol=0, atol=factor * 5e-7)
-        np.testing.assert_allclose(sin, factor * np.sin(angles), rtol=0, atol=factor * 5e-7)
