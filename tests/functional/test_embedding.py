@@ -43,24 +43,15 @@ def test_embed_keeps_the_dtype_of_the_table(dtype):
     assert np.isnan(rows[1]).all()
 
 
-@pytest.mark.parametrize("dtype", [jnp.uint8, jnp.int8, jnp.int16])
-def test_embed_takes_narrow_tokens(dtype):
-    rows = embed_jit(TABLE, np.array([3, 10], dtype))
-    np.testing.assert_array_equal(rows, TABLE[[3, 10]])
-
-
-def test_embed_takes_tokens_narrower_than_the_vocabulary():
-    table = np.arange(211, dtype=np.float32)[:, None]
-    rows = np.asarray(embed_jit(table, np.array([100, -1], np.int8)))
-    assert rows[0] == 100
-    assert np.isnan(rows[1])
-
-
-def test_embed_takes_64_bit_tokens():
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.int64, np.uint64])
+def test_embed_takes_tokens_of_any_integer_dtype(dtype):
+    """Also of one that holds fewer numbers than the vocabulary, or more than 32 bits."""
+    table, largest = np.arange(300, dtype=np.float32)[:, None], np.iinfo(dtype).max
+    beyond = 2**32 + 1 if np.iinfo(dtype).bits == 64 else np.iinfo(dtype).min
     with jax.enable_x64(True):
-        for dtype in (np.uint64, np.int64):
-            np.testing.assert_array_equal(embed_jit(TABLE, np.array([3], dtype)), TABLE[[3]])
-            assert np.isnan(embed_jit(TABLE, np.array([2**32 + 1], dtype))).all()
+        rows = embed_jit(table, np.array([3, min(largest, 299), beyond], dtype))
+    expected = [3, min(largest, 299), 0 if beyond == 0 else np.nan]
+    np.testing.assert_array_equal(rows[:, 0], expected)
 
 
 def test_embed_gradient_counts_each_row():
@@ -90,12 +81,6 @@ def test_unembed_accumulates_and_returns_float32(dtype):
     rounded = np.float64(TABLE.astype(dtype))
     expected = np.float64(x) @ rounded.T
     np.testing.assert_allclose(logits, expected, rtol=0, atol=5e-6)
-
-
-def test_unembed_caps_its_logits():
-    table, x = jnp.eye(3), jnp.array([[0.1, -2.0, 300.0]])
-    expected = 5 * np.tanh(np.array([[0.1, -2.0, 300.0]]) / 5)
-    np.testing.assert_allclose(unembed(table, x, softcap=5.0), expected, rtol=1e-6)
 
 
 def test_unembed_scales_then_adds_the_bias_then_caps():

@@ -9,7 +9,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxformer.config import ModelConfig
 from jaxformer.functional import dot_product_attention, embed
-from jaxformer.functional.attention import choice
 from jaxformer.models import Decoder
 
 HEADS, TOKENS = PartitionSpec("rows", None, "heads", None), PartitionSpec(None, "rows")
@@ -48,15 +47,6 @@ def test_attention_and_its_gradient_are_split_as_the_queries(mesh, implementatio
     assert jax.typeof(results[0]).sharding.spec[:3] == (*spec, None, None)[:3]
     got, expected = (*results, *gradients), (*expected, *expected_gradients)
     chex.assert_trees_all_close(got, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_without_automatic_axes_chunked_attention_could_not_loop_over_split_heads(
-    mesh, monkeypatch
-):
-    monkeypatch.setattr(choice, "has_explicit_axes", lambda *arrays: False)
-    x = put(draw(0, 2, 14, 2, 3), mesh, HEADS)
-    with jax.set_mesh(mesh), pytest.raises(ValueError, match="map` should be replicated"):
-        jax.jit(lambda x: dot_product_attention(x, x, x, implementation="chunked"))(x)
 
 
 def test_rows_of_a_split_table_are_split_as_table_and_tokens(mesh):

@@ -7,7 +7,6 @@ import pytest
 
 from jaxformer import functional as F
 from jaxformer.errors import ShapeError
-from tests.functional.experts import small_experts as experts
 
 D, R, OUT = 5, 3, 7
 RNG = np.random.default_rng(0)
@@ -18,14 +17,6 @@ SCALE = 0.75
 
 def kernel(dtype=jnp.float32, base=BASE, down=DOWN, up=UP):
     return F.LowRankKernel(*(jnp.asarray(part, dtype) for part in (base, down, up)), SCALE)
-
-
-def low_rank(array, seed):
-    """A float32 kernel beside an array of any leading axes."""
-    rng = np.random.default_rng(seed)
-    *leading, width, output = array.shape
-    shapes = ((*leading, width, 2), (*leading, 2, output))
-    return kernel(base=array, down=rng.normal(size=shapes[0]), up=rng.normal(size=shapes[1]))
 
 
 @pytest.mark.essential
@@ -74,16 +65,3 @@ def test_gradients_equal_float64_and_none_is_made_of_the_base():
         for var in equation.outvars
     ]
     assert (D, R) in shapes and (D, OUT) not in shapes and (OUT, D) not in shapes
-
-
-@pytest.mark.parametrize("num_tokens", [2, 6])  # in a scan over their choices, or over all experts
-def test_experts_equal_those_of_merged_kernels(num_tokens):
-    params = experts.arrays(experts.GATED)
-    names = [name for name in params._fields if name.endswith("kernel")]
-    parts = {name: low_rank(getattr(params, name), seed) for seed, name in enumerate(names)}
-    merged = {name: kernel_parts.merge() for name, kernel_parts in parts.items()}
-    x = jnp.asarray(experts.X, jnp.float32).reshape(6, -1)[:num_tokens]
-    run = jax.jit(lambda params: F.mixture_of_experts(params, x, num_experts_per_token=3).output)
-    result, expected = run(params._replace(**parts)), run(params._replace(**merged))
-    np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-3)
-    assert float(jnp.abs(expected - run(params)).max()) > 0.1

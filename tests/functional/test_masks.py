@@ -7,31 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxformer import functional as F
 from jaxformer.errors import ShapeError
-from jaxformer.functional import (
-    Causal,
-    Lengths,
-    Prefix,
-    Rule,
-    Segments,
-    Window,
-    attention_implementation,
-    attention_mask,
-    attention_weights,
-    dot_product_attention,
-)
 from jaxformer.functional.attention import plan
 from jaxformer.functional.masks.base import Sizes
 from tests.functional import oracle
-from tests.functional.attention.attention_cases import (
-    GROUPED,
-    IMPLEMENTATIONS,
-    assert_close,
-    assert_same_bits,
-    inputs_of,
-    normal,
-    run,
-)
+from tests.functional.attention import attention_cases as cases
 
 
 def drawn(picture):
@@ -50,34 +31,34 @@ def even(query, key):
 
 IDS = np.array([4, 4, 7]), np.array([4, 4, 7, 7, 8])
 DRAWN = [
-    (Causal(), "10000 11000 11100"),
-    (Causal(2), "11100 11110 11111"),
-    (Causal(-1), "00000 10000 11000"),
-    (Causal(-9), "00000 00000 00000"),
-    (Causal(np.int64(9)), "11111 11111 11111"),
-    (Window(1, 0), "10000 11000 01100"),
-    (Window(0, 2), "11100 01110 00111"),
-    (Window(1, 1), "11000 11100 01110"),
-    (Window(None, 0), "10000 11000 11100"),
-    (Window(1, None), "11111 11111 01111"),
-    (Window(None, None), "11111 11111 11111"),
-    (Window(1, 0, 2), "01100 00110 00011"),
-    (Window(1, 1, -1), "10000 11000 11100"),
-    (Lengths(keys=3), "11100 11100 11100"),
-    (Lengths(2, 3), "11100 11100 00000"),
-    (Lengths(), "11111 11111 11111"),
-    (Prefix(2), "11000 11000 11100"),
-    (Prefix(0, offset=1), "11000 11100 11110"),
-    (Segments(*IDS), "11000 11000 00110"),
-    (Rule(even), "10101 01010 10101"),
-    (Rule(lambda query, key, first: key >= first, (jnp.int32(3)[None, None, None],)),
+    (F.Causal(), "10000 11000 11100"),
+    (F.Causal(2), "11100 11110 11111"),
+    (F.Causal(-1), "00000 10000 11000"),
+    (F.Causal(-9), "00000 00000 00000"),
+    (F.Causal(np.int64(9)), "11111 11111 11111"),
+    (F.Window(1, 0), "10000 11000 01100"),
+    (F.Window(0, 2), "11100 01110 00111"),
+    (F.Window(1, 1), "11000 11100 01110"),
+    (F.Window(None, 0), "10000 11000 11100"),
+    (F.Window(1, None), "11111 11111 01111"),
+    (F.Window(None, None), "11111 11111 11111"),
+    (F.Window(1, 0, 2), "01100 00110 00011"),
+    (F.Window(1, 1, -1), "10000 11000 11100"),
+    (F.Lengths(keys=3), "11100 11100 11100"),
+    (F.Lengths(2, 3), "11100 11100 00000"),
+    (F.Lengths(), "11111 11111 11111"),
+    (F.Prefix(2), "11000 11000 11100"),
+    (F.Prefix(0, offset=1), "11000 11100 11110"),
+    (F.Segments(*IDS), "11000 11000 00110"),
+    (F.Rule(even), "10101 01010 10101"),
+    (F.Rule(lambda query, key, first: key >= first, (jnp.int32(3)[None, None, None],)),
      "00011 00011 00011"),
-    (~Causal(), "01111 00111 00011"),
-    (Causal() & Rule(even), "10000 01000 10100"),
-    (Window(1, 0) | Lengths(keys=1), "10000 11000 11100"),
-    (Causal() & drawn("01111 01111 11110"), "00000 01000 11100"),
-    (drawn("01111 01111 11110") & Causal(), "00000 01000 11100"),
-    (jnp.asarray(drawn("00001 00000 00000")) | ~(Causal() | Rule(even)), "01011 00101 00010"),
+    (~F.Causal(), "01111 00111 00011"),
+    (F.Causal() & F.Rule(even), "10000 01000 10100"),
+    (F.Window(1, 0) | F.Lengths(keys=1), "10000 11000 11100"),
+    (F.Causal() & drawn("01111 01111 11110"), "00000 01000 11100"),
+    (drawn("01111 01111 11110") & F.Causal(), "00000 01000 11100"),
+    (jnp.asarray(drawn("00001 00000 00000")) | ~(F.Causal() | F.Rule(even)), "01011 00101 00010"),
 ]  # fmt: skip
 
 
@@ -87,23 +68,18 @@ def test_rule_is_the_drawn_matrix(rule, picture):
     assert_mask(jax.jit(lambda rule: rule.array(3, 5))(rule), drawn(picture))
 
 
-def test_rules_of_no_queries_or_keys_are_empty():
-    assert Causal().array(0, 5).shape == (0, 5)
-    assert Prefix(0).array(3, 0).shape == (3, 0)
-
-
 OFFSETS, LENGTHS = np.array([2, -1], np.int8), np.array([4, 2], np.uint8)
 ROWS = [
-    (Causal(OFFSETS), ["11100 11110 11111", "00000 10000 11000"]),
-    (Window(1, 0, OFFSETS), ["01100 00110 00011", "00000 10000 11000"]),
-    (Lengths(keys=LENGTHS), ["11110 11110 11110", "11000 11000 11000"]),
-    (Lengths(np.array([0, 2]), LENGTHS), ["00000 00000 00000", "11000 11000 00000"]),
-    (Prefix(LENGTHS), ["11110 11110 11110", "11000 11000 11100"]),
-    (Segments(np.array([[1, 1, 2], [3, 1, 1]]), np.array([[1, 2, 2, 1, 0], [1, 1, 1, 3, 3]])),
+    (F.Causal(OFFSETS), ["11100 11110 11111", "00000 10000 11000"]),
+    (F.Window(1, 0, OFFSETS), ["01100 00110 00011", "00000 10000 11000"]),
+    (F.Lengths(keys=LENGTHS), ["11110 11110 11110", "11000 11000 11000"]),
+    (F.Lengths(np.array([0, 2]), LENGTHS), ["00000 00000 00000", "11000 11000 00000"]),
+    (F.Prefix(LENGTHS), ["11110 11110 11110", "11000 11000 11100"]),
+    (F.Segments(np.array([[1, 1, 2], [3, 1, 1]]), np.array([[1, 2, 2, 1, 0], [1, 1, 1, 3, 3]])),
      ["10010 10010 01100", "00011 11100 11100"]),
-    (Rule(lambda query, key, first: key >= first, (np.array([4, 1])[:, None, None, None],)),
+    (F.Rule(lambda query, key, first: key >= first, (np.array([4, 1])[:, None, None, None],)),
      ["00001 00001 00001", "01111 01111 01111"]),
-    (Causal() & Lengths(keys=LENGTHS), ["10000 11000 11100", "10000 11000 11000"]),
+    (F.Causal() & F.Lengths(keys=LENGTHS), ["10000 11000 11100", "10000 11000 11000"]),
 ]  # fmt: skip
 
 
@@ -115,17 +91,17 @@ def test_arrays_of_a_rule_differ_by_row(rule, pictures):
 
 
 def test_leaves_of_a_rule_are_its_arrays():
-    rule = Causal(2) & (Segments(*IDS) | ~Rule(even, (jnp.ones(3),), lambda *queries: (0, 5)))
+    rule = F.Causal(2) & (F.Segments(*IDS) | ~F.Rule(even, (jnp.ones(3),), lambda *queries: (0, 5)))
     leaves, structure = jax.tree.flatten(rule)
     assert [leaf.shape for leaf in leaves] == [(3,), (5,), (3,)]
     assert structure == jax.tree.structure(jax.tree.unflatten(structure, leaves))
-    assert hash(jax.tree.structure(Window(3, 0))) == hash(jax.tree.structure(Window(3, 0)))
-    assert jax.tree.structure(Window(3, 0)) != jax.tree.structure(Window(2, 0))
+    assert hash(jax.tree.structure(F.Window(3, 0))) == hash(jax.tree.structure(F.Window(3, 0)))
+    assert jax.tree.structure(F.Window(3, 0)) != jax.tree.structure(F.Window(2, 0))
 
 
 def test_lengths_beyond_int32_hide_nothing():
     lengths = jnp.array([2**31 + 1], jnp.uint32)
-    assert jax.jit(lambda n: Lengths(keys=n).array(3, 3, (1,)))(lengths).all()
+    assert jax.jit(lambda n: F.Lengths(keys=n).array(3, 3, (1,)))(lengths).all()
 
 
 def test_segments_of_dtypes_that_no_integer_dtype_holds_are_refused():
@@ -133,43 +109,45 @@ def test_segments_of_dtypes_that_no_integer_dtype_holds_are_refused():
     heads = jnp.ones((1, 1, 2))
     for query_ids, key_ids in ((unsigned, signed), (signed, unsigned)):
         ids = {"query_segment_ids": query_ids, "key_value_segment_ids": key_ids}
-        for options in (ids, {"mask": Segments(query_ids, key_ids)}):
+        for options in (ids, {"mask": F.Segments(query_ids, key_ids)}):
             with pytest.raises(ShapeError, match="must fit in one integer dtype, got u?int32 and"):
-                dot_product_attention(*[heads] * 3, **options)
-    assert Segments(unsigned, unsigned).array(1, 1).all()
-    assert Segments(np.array([3], np.uint8), signed + 4).array(1, 1).all()
+                F.dot_product_attention(*[heads] * 3, **options)
+    assert F.Segments(unsigned, unsigned).array(1, 1).all()
+    assert F.Segments(np.array([3], np.uint8), signed + 4).array(1, 1).all()
     with jax.enable_x64(True):
-        assert not Segments(unsigned, signed).array(1, 1).any()
+        assert not F.Segments(unsigned, signed).array(1, 1).any()
 
 
 # Attention, of two rows, 5 queries and 7 keys.
 IDS_BY_ROW = np.arange(10).reshape(2, 5) % 3, np.arange(14).reshape(2, 7) % 2
 IN_ATTENTION = {
-    "causal": Causal(1),
-    "window, an offset a row": Window(2, 1, np.array([-1, 3])),
-    "lengths": Lengths(np.array([3, 5]), np.array([7, 2])),
-    "prefix": Prefix(np.array([4, 1]), offset=1),
-    "segments": Segments(*IDS_BY_ROW),
-    "function": Rule(even) & Window(3, None),
-    "not": ~(Prefix(2, offset=-3) | Segments(*IDS_BY_ROW)),
-    "with an array by head": Causal(2) & (np.arange(210).reshape(1, 6, 5, 7) % 5 > 0),
-    "sink and window": Window(1, 0, 2) | (Lengths(keys=1) & Causal(2)),
+    "causal": F.Causal(1),
+    "window, an offset a row": F.Window(2, 1, np.array([-1, 3])),
+    "lengths": F.Lengths(np.array([3, 5]), np.array([7, 2])),
+    "prefix": F.Prefix(np.array([4, 1]), offset=1),
+    "segments": F.Segments(*IDS_BY_ROW),
+    "function": F.Rule(even) & F.Window(3, None),
+    "not": ~(F.Prefix(2, offset=-3) | F.Segments(*IDS_BY_ROW)),
+    "with an array by head": F.Causal(2) & (np.arange(210).reshape(1, 6, 5, 7) % 5 > 0),
+    "sink and window": F.Window(1, 0, 2) | (F.Lengths(keys=1) & F.Causal(2)),
 }
 
 
 @pytest.mark.essential
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("implementation", cases.IMPLEMENTATIONS)
 @pytest.mark.parametrize("name", IN_ATTENTION)
 def test_attention_with_a_rule_equals_the_reference_with_its_array(name, implementation):
     rule = IN_ATTENTION[name]
     query = jnp.zeros((2, 5, 6, 3))
-    array = np.broadcast_to(attention_mask(query, jnp.zeros((2, 7, 3, 3)), rule), GROUPED.weights)
+    array = np.broadcast_to(
+        F.attention_mask(query, jnp.zeros((2, 7, 3, 3)), rule), cases.GROUPED.weights
+    )
     static = {"implementation": implementation}
-    inputs, output, gradients = run(GROUPED, {"mask": rule}, static)
-    _, by_array, of_array = run(GROUPED, {"mask": array}, static)
-    assert_close(output, oracle.attention(**inputs, mask=array), 1e-6)
+    inputs, output, gradients = cases.run(cases.GROUPED, {"mask": rule}, static)
+    _, by_array, of_array = cases.run(cases.GROUPED, {"mask": array}, static)
+    cases.assert_close(output, oracle.attention(**inputs, mask=array), 1e-6)
     for name, gradient in gradients.items():
-        assert_close(gradient, of_array[name], 1e-5)
+        cases.assert_close(gradient, of_array[name], 1e-5)
     rows = np.swapaxes(~array.any(-1), -1, -2)  # queries that see nothing
     assert (output[rows] == 0).all() and (gradients["query"][rows] == 0).all()
     keys = ~array.reshape(2, 3, 2 * 5, 7).any(2).swapaxes(-1, -2)
@@ -177,16 +155,20 @@ def test_attention_with_a_rule_equals_the_reference_with_its_array(name, impleme
     if keys.any():
         for name in ("key", "value"):
             inputs[name][keys] = np.nan
-        assert_same_bits(run(GROUPED, {"mask": rule}, static, inputs)[1:], (output, gradients))
+        cases.assert_same_bits(
+            cases.run(cases.GROUPED, {"mask": rule}, static, inputs)[1:], (output, gradients)
+        )
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("implementation", cases.IMPLEMENTATIONS)
 def test_gradient_with_rules_is_the_slope(implementation):
-    rule = (Prefix(np.array([3, 1])) | Window(1, 1, 2)) & Lengths(keys=np.array([6, 7]))
-    mask = np.broadcast_to(rule.array(5, 7, (2,)), GROUPED.weights)
-    inputs, _, gradients = run(GROUPED, {"mask": rule}, {"implementation": implementation})
-    cotangent = normal(2, 5, 6, 13, seed=5)
-    directions = {n: normal(*a.shape, seed=i) for i, (n, a) in enumerate(inputs.items(), 20)}
+    rule = (F.Prefix(np.array([3, 1])) | F.Window(1, 1, 2)) & F.Lengths(keys=np.array([6, 7]))
+    mask = np.broadcast_to(rule.array(5, 7, (2,)), cases.GROUPED.weights)
+    inputs, _, gradients = cases.run(
+        cases.GROUPED, {"mask": rule}, {"implementation": implementation}
+    )
+    cotangent = cases.normal(2, 5, 6, 13, seed=5)
+    directions = {n: cases.normal(*a.shape, seed=i) for i, (n, a) in enumerate(inputs.items(), 20)}
     expected = oracle.slope(
         lambda moved: np.sum(cotangent * oracle.attention(**moved, mask=mask)), inputs, directions
     )
@@ -196,12 +178,12 @@ def test_gradient_with_rules_is_the_slope(implementation):
 
 SIDES = st.none() | st.integers(0, 9)
 SIMPLE = st.one_of(
-    st.builds(Causal, st.integers(-9, 9)),
-    st.builds(Window, SIDES, SIDES, st.integers(-9, 9)),
-    st.builds(Lengths, st.none() | st.integers(0, 8), st.none() | st.integers(0, 11)),
-    st.builds(Prefix, st.integers(0, 11), st.integers(-9, 9)),
-    st.just(Rule(lambda query, key: (query + 3 * key) % 4 < 2)),
-    st.just(Rule(lambda query, key: key // 4 == query // 3, (),
+    st.builds(F.Causal, st.integers(-9, 9)),
+    st.builds(F.Window, SIDES, SIDES, st.integers(-9, 9)),
+    st.builds(F.Lengths, st.none() | st.integers(0, 8), st.none() | st.integers(0, 11)),
+    st.builds(F.Prefix, st.integers(0, 11), st.integers(-9, 9)),
+    st.just(F.Rule(lambda query, key: (query + 3 * key) % 4 < 2)),
+    st.just(F.Rule(lambda query, key: key // 4 == query // 3, (),
                  lambda first, last: (first // 3 * 4, (last - 1) // 3 * 4 + 4))),
 )  # fmt: skip
 RULES = st.recursive(SIMPLE, lambda rules: st.one_of(
@@ -218,14 +200,14 @@ def allowed(rule, query, key):
         return all_or_any(allowed(part, query, key) for part in rule.rules)
     if hasattr(rule, "rule"):
         return not allowed(rule.rule, query, key)
-    if isinstance(rule, Rule):
+    if isinstance(rule, F.Rule):
         return bool(rule.function(query, key))
-    if isinstance(rule, Prefix):
+    if isinstance(rule, F.Prefix):
         return key < rule.lengths or key <= query + rule.offset
-    if isinstance(rule, Lengths):
+    if isinstance(rule, F.Lengths):
         real_query = rule.queries is None or query < rule.queries
         return real_query and (rule.keys is None or key < rule.keys)
-    left, right = (None, 0) if isinstance(rule, Causal) else (rule.left, rule.right)
+    left, right = (None, 0) if isinstance(rule, F.Causal) else (rule.left, rule.right)
     distance = key - query - rule.offset
     return (left is None or distance >= -left) and (right is None or distance <= right)
 
@@ -254,53 +236,46 @@ def computed_weights(rule, length, block=64):
 
 @pytest.mark.usefixtures("real_blocks")
 def test_blocks_that_a_rule_hides_are_not_computed():
-    documents = Rule(
+    documents = F.Rule(
         lambda query, key: query // 256 == key // 256,
         key_range=lambda first, last: (first // 256 * 256, (last - 1) // 256 * 256 + 256),
     )
-    every = computed_weights(Rule(even), 1024)
+    every = computed_weights(F.Rule(even), 1024)
     assert every == 1024**2
-    assert computed_weights(Causal(), 1024) == computed_weights(Prefix(0), 1024) <= 0.57 * every
-    assert computed_weights(Prefix(1024), 1024) == every
-    assert computed_weights(Window(64, 0), 1024) <= 0.19 * every
-    assert computed_weights(Rule(even) & Window(64, 0), 1024) <= 0.19 * every
+    assert computed_weights(F.Causal(), 1024) == computed_weights(F.Prefix(0), 1024) <= 0.57 * every
+    assert computed_weights(F.Prefix(1024), 1024) == every
+    assert computed_weights(F.Window(64, 0), 1024) <= 0.19 * every
+    assert computed_weights(F.Rule(even) & F.Window(64, 0), 1024) <= 0.19 * every
     assert computed_weights(documents, 1024) == every // 4
-    assert computed_weights(documents & Causal(), 1024) <= 0.2 * every
-    assert computed_weights(Lengths(256, 512), 1024) == every // 8
-    assert computed_weights(~Causal(-1), 1024) <= 0.57 * every
-    assert computed_weights(~(Window(None, 64) | Lengths(keys=960)), 1024) <= every // 16
-    assert computed_weights(~Lengths(keys=960) & ~Rule(even), 1024) == every // 16
-    assert computed_weights(Causal(-300) & Causal(-2000), 1024) == 0
+    assert computed_weights(documents & F.Causal(), 1024) <= 0.2 * every
+    assert computed_weights(F.Lengths(256, 512), 1024) == every // 8
+    assert computed_weights(~F.Causal(-1), 1024) <= 0.57 * every
+    assert computed_weights(~(F.Window(None, 64) | F.Lengths(keys=960)), 1024) <= every // 16
+    assert computed_weights(~F.Lengths(keys=960) & ~F.Rule(even), 1024) == every // 16
+    assert computed_weights(F.Causal(-300) & F.Causal(-2000), 1024) == 0
 
 
 @pytest.mark.usefixtures("real_blocks")
 def test_a_large_call_with_a_rule_is_chunked_and_holds_no_array():
     x = jax.ShapeDtypeStruct((1, 2048, 8, 64), "float32")
     lengths = jax.ShapeDtypeStruct((1,), "int32")
-    choice = attention_implementation(x, x, x, mask=Prefix(lengths), platform="cpu")
+    choice = F.attention_implementation(x, x, x, mask=F.Prefix(lengths), platform="cpu")
     assert choice.name == "chunked"
-    lowered = jax.jit(lambda x, n: dot_product_attention(x, x, x, mask=Prefix(n))).lower(x, lengths)
+    lowered = jax.jit(lambda x, n: F.dot_product_attention(x, x, x, mask=F.Prefix(n))).lower(
+        x, lengths
+    )
     assert "2048x2048" not in lowered.as_text()
 
 
-def test_weights_and_masks_take_rules():
-    inputs = inputs_of(GROUPED)
-    rule = Prefix(np.array([2, 5]))
-    weights = attention_weights(inputs["query"], inputs["key"], mask=rule)
-    visible = np.broadcast_to(rule.array(5, 7, (2,)), weights.shape)
-    np.testing.assert_array_equal(weights > 0, visible)
-    assert attention_mask(inputs["query"], inputs["key"], Lengths(keys=4)).shape == (1, 1, 1, 7)
-
-
 def test_keywords_are_rules_by_another_name():
-    inputs = inputs_of(GROUPED)
+    inputs = cases.inputs_of(cases.GROUPED)
     lengths = {"query_seq_lengths": np.array([3, 5]), "key_value_seq_lengths": np.array([7, 2])}
     ids = {"query_segment_ids": IDS_BY_ROW[0], "key_value_segment_ids": IDS_BY_ROW[1]}
     for options, rule in (
-        ({"is_causal": True, "query_offset": 2}, Causal(2)),
-        ({"local_window_size": (1, 2), "query_offset": OFFSETS}, Window(1, 2, OFFSETS)),
-        (lengths, Lengths(*lengths.values())),
-        (ids, Segments(*IDS_BY_ROW)),
+        ({"is_causal": True, "query_offset": 2}, F.Causal(2)),
+        ({"local_window_size": (1, 2), "query_offset": OFFSETS}, F.Window(1, 2, OFFSETS)),
+        (lengths, F.Lengths(*lengths.values())),
+        (ids, F.Segments(*IDS_BY_ROW)),
     ):
-        mask = attention_mask(inputs["query"], inputs["key"], **options)
-        assert_mask(attention_mask(inputs["query"], inputs["key"], rule), np.asarray(mask))
+        mask = F.attention_mask(inputs["query"], inputs["key"], **options)
+        assert_mask(F.attention_mask(inputs["query"], inputs["key"], rule), np.asarray(mask))

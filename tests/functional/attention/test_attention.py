@@ -13,55 +13,41 @@ import pytest
 
 from jaxformer.functional import dot_product_attention
 from tests.functional import oracle
-from tests.functional.attention.attention_cases import (
-    CASES,
-    GROUPED,
-    IMPLEMENTATIONS,
-    NESTED,
-    PLAIN,
-    QUICK,
-    SQUARE,
-    assert_close,
-    assert_equals_the_reference,
-    bits,
-    cotangent_of,
-    hiding,
-    inputs_of,
-    normal,
-    run,
-)
+from tests.functional.attention import attention_cases as cases
 
-EACH = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+EACH = pytest.mark.parametrize("implementation", cases.IMPLEMENTATIONS)
 
 
 @pytest.mark.essential
 @EACH
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("case", cases.CASES.values(), ids=cases.CASES)
 def test_attention_and_its_gradient_equal_the_reference(case, implementation):
     sizes, options, static = case
-    assert_equals_the_reference(sizes, options, static | {"implementation": implementation})
+    cases.assert_equals_the_reference(sizes, options, static | {"implementation": implementation})
 
 
 @EACH
 def test_attention_and_its_gradient_equal_the_reference_in_float64(implementation):
     with jax.enable_x64(True):
-        sizes, options, static = CASES["everything"]
+        sizes, options, static = cases.CASES["everything"]
         static = static | {"implementation": implementation}
-        inputs = inputs_of(sizes, np.float64)
+        inputs = cases.inputs_of(sizes, np.float64)
         options = options | {"bias": options["bias"].astype(np.float64)}
-        assert_equals_the_reference(sizes, options, static, inputs, forward=1e-14, backward=1e-11)
+        cases.assert_equals_the_reference(
+            sizes, options, static, inputs, forward=1e-14, backward=1e-11
+        )
 
 
 @pytest.mark.essential
 @pytest.mark.parametrize(
     ("sizes", "static", "dtype"),
     [
-        (GROUPED, {"is_causal": True}, np.float32),
-        (GROUPED, {"local_window_size": (2, 1)}, np.float32),
-        (NESTED, {"local_window_size": (None, 3), "softcap": 3.0}, np.float32),
-        (PLAIN, {"is_causal": True, "local_window_size": (3, 0)}, np.float32),
-        (GROUPED, {"is_causal": True}, np.float16),
-        (NESTED, {"local_window_size": (2, 1)}, jnp.bfloat16),
+        (cases.GROUPED, {"is_causal": True}, np.float32),
+        (cases.GROUPED, {"local_window_size": (2, 1)}, np.float32),
+        (cases.NESTED, {"local_window_size": (None, 3), "softcap": 3.0}, np.float32),
+        (cases.PLAIN, {"is_causal": True, "local_window_size": (3, 0)}, np.float32),
+        (cases.GROUPED, {"is_causal": True}, np.float16),
+        (cases.NESTED, {"local_window_size": (2, 1)}, jnp.bfloat16),
     ],
 )  # fmt: skip
 @EACH
@@ -74,19 +60,23 @@ def test_attention_equals_the_reference_for_any_values(sizes, static, dtype, imp
     leading, queries, keys = sizes.leading, sizes.T, sizes.S
     options = {
         "mask": data.draw(hnp.arrays(bool, sizes.weights)),
-        "bias": hiding(normal(*sizes.weights), data.draw(hnp.arrays(bool, (queries, keys)))),
+        "bias": cases.hiding(
+            cases.normal(*sizes.weights), data.draw(hnp.arrays(bool, (queries, keys)))
+        ),
         "query_offset": integers(-queries, keys, *leading),
         "query_seq_lengths": integers(0, queries, *leading),
         "key_value_seq_lengths": integers(0, keys, *leading),
         "query_segment_ids": integers(0, 1, *leading, queries),
         "key_value_segment_ids": integers(0, 1, *leading, keys),
     }
-    inputs = inputs_of(sizes, dtype, seed=data.draw(st.integers(0, 1000)))
+    inputs = cases.inputs_of(sizes, dtype, seed=data.draw(st.integers(0, 1000)))
     static = static | {"implementation": implementation}
     # In 16 bits, one rounding of the largest entry, and of each gradient.
     rounding = float(jnp.finfo(dtype).eps)
     forward, backward = (max(tolerance, rounding) for tolerance in (1e-6, 1e-5))
-    assert_equals_the_reference(sizes, options, static, inputs, forward, backward, optimized=True)
+    cases.assert_equals_the_reference(
+        sizes, options, static, inputs, forward, backward, optimized=True
+    )
 
 
 def test_attention_takes_the_arguments_of_jax_nn_in_their_order():
@@ -108,8 +98,8 @@ AGREEING = {
         "key_value_seq_lengths": np.array([5, 3], np.int32),
     },
     "bias and mask": {
-        "bias": normal(1, 6, 7, 7),
-        "mask": bits(2, 1, 7, 7) | DIAGONAL,
+        "bias": cases.normal(1, 6, 7, 7),
+        "mask": cases.bits(2, 1, 7, 7) | DIAGONAL,
         "scale": 0.2,
     },
 }
@@ -117,15 +107,15 @@ AGREEING = {
 
 @pytest.mark.parametrize("options", AGREEING.values(), ids=AGREEING)
 def test_attention_agrees_with_jax_nn_where_both_are_defined(options):
-    @functools.partial(jax.jit, compiler_options=QUICK)
+    @functools.partial(jax.jit, compiler_options=cases.QUICK)
     def both(inputs):
         return (
             dot_product_attention(**inputs, **options),
             jax.nn.dot_product_attention(**inputs, **options),
         )
 
-    output, expected = both({n: jnp.asarray(a) for n, a in inputs_of(SQUARE).items()})
-    assert_close(output, expected, 1e-6)
+    output, expected = both({n: jnp.asarray(a) for n, a in cases.inputs_of(cases.SQUARE).items()})
+    cases.assert_close(output, expected, 1e-6)
 
 
 # Numerics.
@@ -135,12 +125,16 @@ def test_attention_agrees_with_jax_nn_where_both_are_defined(options):
 @EACH
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 def test_attention_in_low_precision_rounds_only_its_results(dtype, implementation):
-    options, static = {"bias": normal(5, 7)}, {"implementation": implementation}
-    inputs = inputs_of(GROUPED, dtype)
+    options, static = {"bias": cases.normal(5, 7)}, {"implementation": implementation}
+    inputs = cases.inputs_of(cases.GROUPED, dtype)
     exact = {n: np.asarray(a, np.float32) for n, a in inputs.items()}
-    cotangent = cotangent_of(GROUPED, dtype)
-    _, output, gradients = run(GROUPED, options, static, inputs, cotangent, optimized=True)
-    _, _, exact_gradients = run(GROUPED, options, static, exact, cotangent.astype(np.float32))
+    cotangent = cases.cotangent_of(cases.GROUPED, dtype)
+    _, output, gradients = cases.run(
+        cases.GROUPED, options, static, inputs, cotangent, optimized=True
+    )
+    _, _, exact_gradients = cases.run(
+        cases.GROUPED, options, static, exact, cotangent.astype(np.float32)
+    )
 
     def assert_rounded_once(got, expected, tolerance):
         assert got.dtype == dtype
@@ -153,29 +147,29 @@ def test_attention_in_low_precision_rounds_only_its_results(dtype, implementatio
     for name in inputs:
         assert_rounded_once(gradients[name], exact_gradients[name], 1e-5)
     assert gradients["bias"].dtype == np.float32
-    assert_close(gradients["bias"], exact_gradients["bias"], 1e-5)
+    cases.assert_close(gradients["bias"], exact_gradients["bias"], 1e-5)
 
 
 @EACH
 def test_attention_scores_do_not_overflow_in_float16(implementation):
-    inputs = inputs_of(GROUPED, np.float16)
+    inputs = cases.inputs_of(cases.GROUPED, np.float16)
     inputs["query"], inputs["key"] = inputs["query"] * 200, inputs["key"] * 200
-    _, output, gradients = run(
-        GROUPED, {}, {"scale": 1e-3, "implementation": implementation}, inputs
+    _, output, gradients = cases.run(
+        cases.GROUPED, {}, {"scale": 1e-3, "implementation": implementation}, inputs
     )
-    assert_close(output, oracle.attention(**inputs, scale=1e-3), 1e-3)
+    cases.assert_close(output, oracle.attention(**inputs, scale=1e-3), 1e-3)
     assert all(np.isfinite(g).all() for g in gradients.values())
 
 
 @EACH
 def test_attention_is_exact_for_scores_in_the_thousands(implementation):
-    inputs = inputs_of(GROUPED)
+    inputs = cases.inputs_of(cases.GROUPED)
     for name in ("query", "key"):
         inputs[name] = np.round(inputs[name])
-    _, output, gradients = run(
-        GROUPED, {}, {"scale": 1000.0, "implementation": implementation}, inputs
+    _, output, gradients = cases.run(
+        cases.GROUPED, {}, {"scale": 1000.0, "implementation": implementation}, inputs
     )
-    assert_close(output, oracle.attention(**inputs, scale=1000.0), 1e-6)
+    cases.assert_close(output, oracle.attention(**inputs, scale=1000.0), 1e-6)
     assert all(np.isfinite(g).all() for g in gradients.values())
 
 
@@ -184,15 +178,13 @@ def test_attention_is_exact_for_scores_in_the_thousands(implementation):
 def test_attention_bias_hides_a_key_only_at_minus_infinity(lowest, implementation):
     bias = np.zeros((1, 1, 5, 7), np.float32)
     bias[..., 2, :] = lowest
-    inputs = inputs_of(GROUPED)
-    _, output, gradients = run(GROUPED, {"bias": bias}, {"implementation": implementation}, inputs)
+    inputs = cases.inputs_of(cases.GROUPED)
+    _, output, gradients = cases.run(
+        cases.GROUPED, {"bias": bias}, {"implementation": implementation}, inputs
+    )
     if lowest < -1e29:  # where scores of the query and the keys are lost
         mean = inputs["value"].mean(axis=-3).repeat(2, axis=-2)
-        assert_close(output[:, 2], mean, 1e-6)
-    _, _, expected = run(GROUPED, {"bias": bias}, {"implementation": "dense"}, inputs)
+        cases.assert_close(output[:, 2], mean, 1e-6)
+    _, _, expected = cases.run(cases.GROUPED, {"bias": bias}, {"implementation": "dense"}, inputs)
     for name, gradient in gradients.items():
-        assert_close(gradient, expected[name], 1e-5)
-
-
-def test_attention_documents_the_precision_of_its_products():
-    assert "jax.default_matmul_precision" in dot_product_attention.__doc__
+        cases.assert_close(gradient, expected[name], 1e-5)

@@ -8,25 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxformer.functional import (
-    AlibiBias,
-    RelativeBias,
-    alibi_slopes,
-    dot_product_attention,
-)
-from tests.functional.attention.attention_cases import (
-    IMPLEMENTATIONS,
-    assert_close,
-    called_by,
-    normal,
-    shapes_of,
-)
+from jaxformer import functional as F
+from tests.functional.attention import attention_cases as cases
 
 # 2 rows of 3 blocks and a rest, where each block has several key heads.
 LEADING, T, N, K, H = 2, 809, 6, 3, 8
 LONG = 4096
 
-EACH = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+EACH = pytest.mark.parametrize("implementation", cases.IMPLEMENTATIONS)
 pytestmark = pytest.mark.usefixtures("real_blocks")
 
 
@@ -36,7 +25,7 @@ def gradients(attend, *arrays):
 
 
 def by(implementation, **options):
-    attend = functools.partial(dot_product_attention, implementation=implementation, **options)
+    attend = functools.partial(F.dot_product_attention, implementation=implementation, **options)
     return functools.partial(gradients, attend)
 
 
@@ -58,28 +47,28 @@ def exact(query, key, value, is_causal=False, window=(None, None)):
     ("static", "arrays"),
     [
         ({"is_causal": True}, {}),
-        ({"local_window_size": (100, 30)}, {"bias": normal(1, 1, T, T)}),
+        ({"local_window_size": (100, 30)}, {"bias": cases.normal(1, 1, T, T)}),
         (
             {"is_causal": True, "key_value_seq_lengths": 700, "query_seq_lengths": 790},
-            {"query_offset": np.array([-300, 7]), "mask": normal(T, T) > -1},
+            {"query_offset": np.array([-300, 7]), "mask": cases.normal(T, T) > -1},
         ),
     ],
     ids=["causal", "window and bias", "lengths, offsets and mask"],
 )
 def test_chunked_equals_dense_in_real_blocks(static, arrays):
     shapes = (LEADING, T, N, H), (LEADING, T, K, H), (LEADING, T, K, H)
-    inputs = [normal(*shape, seed=i) for i, shape in enumerate(shapes)]
+    inputs = [cases.normal(*shape, seed=i) for i, shape in enumerate(shapes)]
     chunked, dense = (
         jax.jit(by(name, **static, **arrays))(*inputs) for name in ("chunked", "dense")
     )
     for got, expected in zip(chunked, dense, strict=True):
-        assert_close(got, expected, 2e-6)
+        cases.assert_close(got, expected, 2e-6)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-6), (jnp.bfloat16, 2.5e-3)])
 def test_chunked_error_at_length_4096_is_within(dtype, tolerance):
-    inputs = [normal(LONG, 2, 64, seed=i).astype(dtype) for i in range(3)]
-    attend = functools.partial(dot_product_attention, is_causal=True, implementation="chunked")
+    inputs = [cases.normal(LONG, 2, 64, seed=i).astype(dtype) for i in range(3)]
+    attend = functools.partial(F.dot_product_attention, is_causal=True, implementation="chunked")
     got = np.asarray(jax.jit(attend)(*inputs)).astype(np.float64)
     expected = exact(*inputs, is_causal=True)
     error = np.sqrt(np.square(got - expected).mean() / np.square(expected).mean())
@@ -100,14 +89,16 @@ def test_chunked_takes_a_sixteenth_of_the_memory_at_length_16384():
 
 
 @pytest.mark.parametrize(
-    "bias", [AlibiBias(alibi_slopes(2)), RelativeBias(normal(32, 2), bidirectional=False)], ids=type
+    "bias",
+    [F.AlibiBias(F.alibi_slopes(2)), F.RelativeBias(cases.normal(32, 2), bidirectional=False)],
+    ids=type,
 )
 def test_chunked_memory_of_a_position_bias_is_that_of_a_block(bias):
     """An array of it would take 2 GiB, and its gradient as much."""
     shape = jax.ShapeDtypeStruct((1, 16_384, 2, 64), jnp.float32)
 
     def attend(query, key, value, bias):
-        return dot_product_attention(
+        return F.dot_product_attention(
             query, key, value, bias, is_causal=True, implementation="chunked"
         )
 
@@ -118,31 +109,31 @@ def test_chunked_memory_of_a_position_bias_is_that_of_a_block(bias):
     assert took <= cost("chunked", 16_384, is_causal=True) + 2.5 * block
 
 
-def test_chunked_memory_grows_with_the_length_not_its_square():
-    # A traced offset, so that there is one loop to compile.
-    offset = {"query_offset": np.array([0])}
-    short, long = (cost("chunked", n, is_causal=True, **offset) for n in (8192, 32_768))
+@pytest.mark.parametrize(
+    ("options", "most_bytes"),  # for each number of the query
+    [
+        ({"query_offset": np.array([0])}, math.inf),  # traced, so that there is one loop to compile
+        ({"local_window_size": 63}, 100),
+    ],
+)
+def test_chunked_memory_grows_with_the_length_not_its_square(options, most_bytes):
+    short, long = (cost("chunked", n, is_causal=True, **options) for n in (8192, 32_768))
     assert long <= 4.5 * short
-
-
-def test_chunked_memory_of_a_window_grows_with_the_length_and_little_else():
-    short, long = (cost("chunked", n, is_causal=True, local_window_size=63) for n in (8192, 32_768))
-    assert long <= 4.5 * short
-    assert long <= 100 * 32_768 * 2 * 4 * 64 / 4  # a hundred bytes for each number of the query
+    assert long <= most_bytes * 32_768 * 2 * 64
 
 
 def test_chunked_takes_lengths_and_offsets_of_narrow_dtypes():
     """Whose sums with a position beyond 127 would wrap."""
-    query = normal(1, 700, 1, 8)
+    query = cases.normal(1, 700, 1, 8)
     attend = jax.jit(by("chunked", is_causal=True))
     for dtype in (np.int8, np.uint8):
         got = jax.jit(by("chunked", is_causal=True, query_offset=np.zeros(1, dtype)))(*[query] * 3)
         for result, expected in zip(got, attend(*[query] * 3), strict=True):
-            assert_close(result, expected, 1e-6)
+            cases.assert_close(result, expected, 1e-6)
     poisoned = np.array(query)
     poisoned[:, 250:] = np.nan
     lengths = {"query_seq_lengths": np.array([200], np.uint8)}
-    output = dot_product_attention(
+    output = F.dot_product_attention(
         query, poisoned, poisoned, is_causal=True, implementation="chunked", **lengths
     )
     assert np.isfinite(output).all()
@@ -164,8 +155,8 @@ def test_chunked_of_an_empty_axis_is_empty_or_zero(empty):
 
 
 def test_chunked_called_again_does_not_compile_again(caplog):
-    query = jnp.asarray(normal(1, 300, 2, 8))
-    attend = functools.partial(dot_product_attention, is_causal=True, implementation="chunked")
+    query = jnp.asarray(cases.normal(1, 300, 2, 8))
+    attend = functools.partial(F.dot_product_attention, is_causal=True, implementation="chunked")
     gradient = jax.grad(lambda query: attend(query, query, query).sum())
 
     def compiled():
@@ -180,13 +171,13 @@ def test_chunked_called_again_does_not_compile_again(caplog):
 
 def test_chunked_bias_that_all_heads_share_is_rounded_once():
     """Its gradient is summed over blocks and heads in float32."""
-    query, key, value = (normal(1, 1024, 4, 8, seed=i) for i in range(3))
-    bias = normal(1, 1, 1, 1024)
+    query, key, value = (cases.normal(1, 1024, 4, 8, seed=i) for i in range(3))
+    bias = cases.normal(1, 1, 1, 1024)
 
     def gradient(implementation, bias):
         def loss(bias):
-            output = dot_product_attention(query, key, value, bias, implementation=implementation)
-            return (output * normal(*output.shape, seed=7)).sum()
+            output = F.dot_product_attention(query, key, value, bias, implementation=implementation)
+            return (output * cases.normal(*output.shape, seed=7)).sum()
 
         return np.asarray(jax.jit(jax.grad(loss))(bias), np.float64)
 
@@ -197,9 +188,9 @@ def test_chunked_bias_that_all_heads_share_is_rounded_once():
 
 @EACH
 def test_nan_in_a_bias_is_not_taken_for_a_hidden_key(implementation):
-    inputs = [normal(1, 5, 1, 4, seed=i) for i in range(3)]
+    inputs = [cases.normal(1, 5, 1, 4, seed=i) for i in range(3)]
     bias = np.full((5, 5), np.nan, np.float32)
-    output = dot_product_attention(*inputs, bias, implementation=implementation)
+    output = F.dot_product_attention(*inputs, bias, implementation=implementation)
     assert np.isnan(output).all()
 
 
@@ -221,15 +212,19 @@ STRUCTURES = {
 @pytest.mark.parametrize("options", STRUCTURES.values(), ids=STRUCTURES)
 def test_chunked_draws_no_mask_of_all_queries_and_keys(options):
     shape = jax.ShapeDtypeStruct((1, LONG, 2, 64), jnp.float32)
-    shapes = shapes_of(jax.make_jaxpr(by("chunked", **options))(shape, shape, shape).jaxpr, set())
+    shapes = cases.shapes_of(
+        jax.make_jaxpr(by("chunked", **options))(shape, shape, shape).jaxpr, set()
+    )
     assert max(map(math.prod, shapes)) <= LONG * LONG / 8  # a block of 512 queries
-    dense = shapes_of(jax.make_jaxpr(by("dense", **options))(shape, shape, shape).jaxpr, set())
+    dense = cases.shapes_of(
+        jax.make_jaxpr(by("dense", **options))(shape, shape, shape).jaxpr, set()
+    )
     assert max(map(math.prod, dense)) >= LONG * LONG
 
 
 def primitives(jaxpr):
     """Names of the operations of a program, loops and calls included."""
-    inner = [primitives(inner) for equation in jaxpr.eqns for inner in called_by(equation)]
+    inner = [primitives(inner) for equation in jaxpr.eqns for inner in cases.called_by(equation)]
     return {equation.primitive.name for equation in jaxpr.eqns}.union(*inner)
 
 
@@ -250,7 +245,7 @@ def test_chunked_of_few_blocks_slices_at_fixed_places():
 def test_chunked_weights_of_the_heads_computed_at_once_fit_a_cache(shape):
     shape = jax.ShapeDtypeStruct(shape, jnp.float32)
     program = jax.make_jaxpr(by("chunked", is_causal=True))(shape, shape, shape)
-    assert max(map(math.prod, shapes_of(program.jaxpr, set()))) == 2**19  # 2 MiB
+    assert max(map(math.prod, cases.shapes_of(program.jaxpr, set()))) == 2**19  # 2 MiB
 
 
 def products(jaxpr, times=1):
@@ -262,7 +257,7 @@ def products(jaxpr, times=1):
             ((contracted, _), _), out = equation.params["dimension_numbers"], equation.outvars[0]
             inner = np.prod([equation.invars[0].aval.shape[axis] for axis in contracted])
             total += times * inner * out.aval.size
-        for inner in called_by(equation):
+        for inner in cases.called_by(equation):
             total += products(inner, repeats)
     return total
 

@@ -13,14 +13,7 @@ from jaxformer.functional import dot_product_attention, platforms
 from jaxformer.functional.attention import choice
 from jaxformer.functional.attention.chunked import Blocks
 from tests.functional import oracle
-from tests.functional.attention.attention_cases import (
-    GROUPED,
-    KEY_HEAD_MASK,
-    assert_close,
-    cotangent_of,
-    inputs_of,
-    unattended,
-)
+from tests.functional.attention import attention_cases as cases
 
 
 @pytest.mark.usefixtures("real_blocks")
@@ -50,10 +43,10 @@ def test_bfloat16_is_multiplied_as_it_is_on_accelerators_alone(implementation):
 def test_products_of_bfloat16_are_close_to_the_reference(monkeypatch, implementation):
     monkeypatch.setattr(choice, "_tuning", lambda platform: platforms.OTHERS)
     monkeypatch.setattr(choice, "block_sizes", lambda inputs, platform: Blocks(3, 1))
-    inputs = inputs_of(GROUPED, jnp.bfloat16)
-    mask = KEY_HEAD_MASK
+    inputs = cases.inputs_of(cases.GROUPED, jnp.bfloat16)
+    mask = cases.KEY_HEAD_MASK
     attend = functools.partial(dot_product_attention, mask=mask, implementation=implementation)
-    cotangent = cotangent_of(GROUPED, jnp.bfloat16)
+    cotangent = cases.cotangent_of(cases.GROUPED, jnp.bfloat16)
 
     def results(inputs):
         output, pull = jax.vjp(lambda inputs: attend(**inputs), inputs)
@@ -62,10 +55,10 @@ def test_products_of_bfloat16_are_close_to_the_reference(monkeypatch, implementa
     output, gradients = results(inputs)
     wide = {name: jnp.asarray(array, jnp.float32) for name, array in inputs.items()}
     expected, pull = jax.vjp(lambda inputs: dot_product_attention(**inputs, mask=mask), wide)
-    assert_close(output, oracle.attention(**inputs, mask=mask), 2**-7)
+    cases.assert_close(output, oracle.attention(**inputs, mask=mask), 2**-7)
     for name, gradient in pull(jnp.asarray(cotangent, jnp.float32))[0].items():
-        assert_close(gradients[name], gradient, 2**-6)
-    rows, keys = unattended(GROUPED, {"mask": mask}, {})
+        cases.assert_close(gradients[name], gradient, 2**-6)
+    rows, keys = cases.unattended(cases.GROUPED, {"mask": mask}, {})
     assert (output[rows] == 0).all() and (gradients["query"][rows] == 0).all()
     assert (gradients["key"][keys] == 0).all() and (gradients["value"][keys] == 0).all()
     hidden = {name: jnp.asarray(inputs[name]).at[keys].set(jnp.nan) for name in ("key", "value")}

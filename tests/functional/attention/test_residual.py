@@ -9,28 +9,16 @@ import pytest
 
 from jaxformer.functional import dot_product_attention
 from tests.functional import oracle
-from tests.functional.attention.attention_cases import (
-    CASES,
-    GROUPED,
-    IMPLEMENTATIONS,
-    PLAIN,
-    QUICK,
-    SQUARE,
-    assert_close,
-    assert_same_bits,
-    inputs_of,
-    normal,
-    unattended,
-)
+from tests.functional.attention import attention_cases as cases
 
-EACH = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+EACH = pytest.mark.parametrize("implementation", cases.IMPLEMENTATIONS)
 
 
 def compiled(implementation, **static):
     def attend(inputs, **options):
         return dot_product_attention(**inputs, **options, **static, implementation=implementation)
 
-    return jax.jit(attend, compiler_options=QUICK)
+    return jax.jit(attend, compiler_options=cases.QUICK)
 
 
 def expected_residual(inputs, options):
@@ -47,23 +35,23 @@ def expected_residual(inputs, options):
 def cotangents_of(sizes, residual):
     """Of the output, and of the residual where it is finite."""
     rows = (*sizes.leading, sizes.T, sizes.N)
-    loud = np.where(np.isfinite(residual), normal(*rows, seed=7), 6e4)
-    return normal(*rows, sizes.Hv, seed=5).astype(np.float64), loud.astype(np.float64)
+    loud = np.where(np.isfinite(residual), cases.normal(*rows, seed=7), 6e4)
+    return cases.normal(*rows, sizes.Hv, seed=5).astype(np.float64), loud.astype(np.float64)
 
 
 def assert_residual_and_gradient_equal_the_reference(sizes, options, static, implementation):
-    inputs = inputs_of(sizes, np.float64)
+    inputs = cases.inputs_of(sizes, np.float64)
     options = dict(options)
     if "bias" in options:
         inputs["bias"] = options.pop("bias").astype(np.float64)
     expected = expected_residual(inputs, options | static)
     cotangents = cotangents_of(sizes, expected)
     directions = {
-        n: normal(*a.shape, seed=i).astype(np.float64)
+        n: cases.normal(*a.shape, seed=i).astype(np.float64)
         for i, (n, a) in enumerate(inputs.items(), 20)
     }
 
-    @functools.partial(jax.jit, compiler_options=QUICK)
+    @functools.partial(jax.jit, compiler_options=cases.QUICK)
     def evaluate(inputs, options):
         def attend(inputs):
             return dot_product_attention(
@@ -79,7 +67,7 @@ def assert_residual_and_gradient_equal_the_reference(sizes, options, static, imp
     seen = np.isfinite(expected)
     assert (np.asarray(residual)[~seen] == -np.inf).all()
     if seen.any():
-        assert_close(np.asarray(residual)[seen], expected[seen], 1e-14)
+        cases.assert_close(np.asarray(residual)[seen], expected[seen], 1e-14)
 
     def total(moved):
         arguments = options | static
@@ -111,31 +99,26 @@ def assert_residual_and_gradient_equal_the_reference(sizes, options, static, imp
 )
 def test_residual_and_its_gradients_equal_the_reference(name, implementation):
     with jax.enable_x64(True):
-        assert_residual_and_gradient_equal_the_reference(*CASES[name], implementation)
-
-
-@pytest.mark.parametrize("name", ["everything", "lengths for all rows"])
-def test_the_reference_has_rows_that_attend_to_nothing_and_others(name):
-    unattended(*CASES[name])
+        assert_residual_and_gradient_equal_the_reference(*cases.CASES[name], implementation)
 
 
 @EACH
 def test_residual_in_half_precision_is_not_rounded(implementation):
-    inputs = inputs_of(GROUPED, jnp.bfloat16)
+    inputs = cases.inputs_of(cases.GROUPED, jnp.bfloat16)
     output, residual = compiled(implementation, return_residual=True)(inputs)
     assert (output.dtype, residual.dtype) == (jnp.bfloat16, np.float32)
-    assert_close(residual, expected_residual(inputs, {}), 1e-6)
+    cases.assert_close(residual, expected_residual(inputs, {}), 1e-6)
 
 
 @EACH
 def test_asking_for_the_residual_changes_no_bit_of_the_output(implementation):
     causal = functools.partial(compiled, implementation, is_causal=True)
-    output, _ = causal(return_residual=True)(inputs_of(SQUARE))
-    assert_same_bits(np.asarray(output), np.asarray(causal()(inputs_of(SQUARE))))
+    output, _ = causal(return_residual=True)(cases.inputs_of(cases.SQUARE))
+    cases.assert_same_bits(np.asarray(output), np.asarray(causal()(cases.inputs_of(cases.SQUARE))))
 
 
 def test_attention_to_parts_of_the_keys_merges_by_their_residuals():
-    inputs = inputs_of(GROUPED._replace(S=8))
+    inputs = cases.inputs_of(cases.GROUPED._replace(S=8))
     query = inputs.pop("query")
     attend = compiled("dense", return_residual=True)
     parts = [
@@ -144,30 +127,30 @@ def test_attention_to_parts_of_the_keys_merges_by_their_residuals():
     ]
     outputs, residuals = (np.stack(arrays) for arrays in zip(*parts, strict=True))
     merged = (jax.nn.softmax(residuals, axis=0)[..., None] * outputs).sum(axis=0)
-    assert_close(merged, oracle.attention(query, **inputs), 1e-6)
+    cases.assert_close(merged, oracle.attention(query, **inputs), 1e-6)
 
 
 @EACH
 def test_residual_does_not_depend_on_dropout_or_on_the_width_of_values(implementation):
-    inputs = inputs_of(PLAIN)
+    inputs = cases.inputs_of(cases.PLAIN)
     expected = expected_residual(inputs, {})
     dropped = compiled(implementation, return_residual=True, dropout_rate=0.5)
     _, residual = dropped(inputs, dropout_rng=jax.random.key(0))
-    assert_close(residual, expected, 1e-6)
+    cases.assert_close(residual, expected, 1e-6)
     attend = compiled(implementation, return_residual=True)
     output, residual = attend(inputs | {"value": inputs["value"][..., :0]})
     assert output.shape == (5, 6, 0)
-    assert_close(residual, expected, 1e-6)
+    cases.assert_close(residual, expected, 1e-6)
 
 
 def test_residual_agrees_with_jax_nn_in_place_and_value():
-    @functools.partial(jax.jit, compiler_options=QUICK)
+    @functools.partial(jax.jit, compiler_options=cases.QUICK)
     def both(inputs):
         return [
             attend(**inputs, is_causal=True, return_residual=True)
             for attend in (dot_product_attention, jax.nn.dot_product_attention)
         ]
 
-    results, expected = both(inputs_of(SQUARE))
+    results, expected = both(cases.inputs_of(cases.SQUARE))
     for result, value in zip(results, expected, strict=True):
-        assert_close(result, value, 1e-6)
+        cases.assert_close(result, value, 1e-6)

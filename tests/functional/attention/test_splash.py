@@ -19,21 +19,14 @@ from jaxformer.functional import Causal, Lengths, Prefix, Rule, Window, dot_prod
 from jaxformer.functional.attention import splash
 from jaxformer.modules import Stack
 from tests.functional import oracle
-from tests.functional.attention.attention_cases import (
-    Sizes,
-    assert_close,
-    assert_equals_the_reference,
-    assert_same_bits,
-    inputs_of,
-    normal,
-    run,
-    unattended,
-)
+from tests.functional.attention import attention_cases as cases
 from tests.functional.attention.test_residual import cotangents_of, expected_residual
 
 ROOT = pathlib.Path(__file__).parents[3]
 SPLASH = {"implementation": "splash"}
-PADDED = Sizes((), 130, 150, 2, 1, 11, 13)  # two blocks of queries and of keys, both partly padding
+PADDED = cases.Sizes(
+    (), 130, 150, 2, 1, 11, 13
+)  # two blocks of queries and of keys, both partly padding
 rng = np.random.default_rng(7)
 SEGMENTS = {
     "query_segment_ids": rng.integers(0, 3, (2, 130)).astype(np.int8),
@@ -42,9 +35,9 @@ SEGMENTS = {
     "key_value_seq_lengths": np.array([140, 0]),
 }
 CASES = {
-    "causal, unlike widths": (Sizes((), 160, 160, 2, 1, 16, 8), {}, {"is_causal": True}),
-    "whole lanes": (Sizes((), 128, 128, 2, 2, 128, 128), {}, {"is_causal": True}),
-    "all keys": (Sizes((), 128, 128, 1, 1, 16, 16), {}, {"scale": 0.3}),
+    "causal, unlike widths": (cases.Sizes((), 160, 160, 2, 1, 16, 8), {}, {"is_causal": True}),
+    "whole lanes": (cases.Sizes((), 128, 128, 2, 2, 128, 128), {}, {"is_causal": True}),
+    "all keys": (cases.Sizes((), 128, 128, 1, 1, 16, 16), {}, {"scale": 0.3}),
     "window, cap and offset": (
         PADDED,
         {},
@@ -57,7 +50,7 @@ CASES = {
     ),
     "no query sees a key": (PADDED, {}, {"is_causal": True, "query_offset": -500}),
     "sides beyond 32 bits": (
-        Sizes((2, 1), 128, 128, 4, 2, 8, 8),
+        cases.Sizes((2, 1), 128, 128, 4, 2, 8, 8),
         {},
         {"local_window_size": (2**31 - 1, 2**31 - 1)},
     ),
@@ -87,39 +80,39 @@ def interpreted(monkeypatch):
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_splash_equals_the_reference(case):
     sizes, options, static = case
-    assert_equals_the_reference(sizes, options, static | SPLASH)
+    cases.assert_equals_the_reference(sizes, options, static | SPLASH)
 
 
 @pytest.mark.usefixtures("interpreted")
 @pytest.mark.parametrize("name", RULES)
 def test_splash_with_a_rule_equals_dense_with_its_array(name):
     sizes, rule = PADDED._replace(leading=(2,)), RULES[name]
-    inputs, output, gradients = run(sizes, {"mask": rule}, SPLASH)
+    inputs, output, gradients = cases.run(sizes, {"mask": rule}, SPLASH)
     array = np.asarray(rule.array(sizes.T, sizes.S, sizes.leading))
-    expected = run(sizes, {"mask": array}, {"implementation": "dense"})[1:]
-    assert_close(output, expected[0], 1e-6)
+    expected = cases.run(sizes, {"mask": array}, {"implementation": "dense"})[1:]
+    cases.assert_close(output, expected[0], 1e-6)
     for name, gradient in expected[1].items():
-        assert_close(gradients[name], gradient, 1e-5)
+        cases.assert_close(gradients[name], gradient, 1e-5)
 
 
 @pytest.mark.usefixtures("interpreted")
 @pytest.mark.parametrize("name", ["first queries see nothing", "segments and lengths"])
 def test_splash_rows_without_keys_are_zero_and_unseen_nan_changes_nothing(name):
     sizes, options, static = CASES[name]
-    rows, keys = unattended(sizes, options, static)
+    rows, keys = cases.unattended(sizes, options, static)
     assert rows.any() and keys.any()
 
     def outcome(poison):
-        inputs = inputs_of(sizes)
+        inputs = cases.inputs_of(sizes)
         for name in ("key", "value"):
             inputs[name][keys] = poison
-        return run(sizes, options, static | SPLASH, inputs)[1:]
+        return cases.run(sizes, options, static | SPLASH, inputs)[1:]
 
     output, gradients = outcome(0)
     assert (output[rows] == 0).all() and (output[~rows] != 0).all()
     assert (gradients["query"][rows] == 0).all()
     assert (gradients["key"][keys] == 0).all() and (gradients["value"][keys] == 0).all()
-    assert_same_bits(outcome(np.nan), (output, gradients))
+    cases.assert_same_bits(outcome(np.nan), (output, gradients))
 
 
 RESIDUAL_CASES = {
@@ -149,7 +142,7 @@ def compiled_with_residual(**static):
 @pytest.mark.parametrize("case", RESIDUAL_CASES.values(), ids=RESIDUAL_CASES)
 def test_splash_residual_and_its_gradients_equal_the_reference(case):
     sizes, options, static = case
-    inputs = inputs_of(sizes)
+    inputs = cases.inputs_of(sizes)
     expected = expected_residual(inputs, options | static)
     seen = np.isfinite(expected)
     cotangents = [cotangent.astype(np.float32) for cotangent in cotangents_of(sizes, expected)]
@@ -162,8 +155,8 @@ def test_splash_residual_and_its_gradients_equal_the_reference(case):
     if not seen.any():
         assert not any(np.asarray(gradient).any() for gradient in gradients.values())
         return
-    assert_close(np.asarray(residual)[seen], expected[seen], 1e-6)
-    assert_close(output, oracle.attention(**inputs, **options, **static), 1e-6)
+    cases.assert_close(np.asarray(residual)[seen], expected[seen], 1e-6)
+    cases.assert_close(output, oracle.attention(**inputs, **options, **static), 1e-6)
 
     def total(moved):
         finite = np.where(seen, expected_residual(moved, options | static), 0)
@@ -172,7 +165,7 @@ def test_splash_residual_and_its_gradients_equal_the_reference(case):
 
     for seed, name in enumerate(inputs, 20):  # each alone, since queries and keys differ in scale
         directions = {n: np.zeros_like(a) for n, a in inputs.items()}
-        directions[name] = normal(*inputs[name].shape, seed=seed)
+        directions[name] = cases.normal(*inputs[name].shape, seed=seed)
         slope = oracle.slope(total, inputs, directions)
         gradient = np.asarray(gradients[name], np.float64)
         lengths = np.linalg.norm(gradient) * np.linalg.norm(directions[name])
@@ -182,8 +175,8 @@ def test_splash_residual_and_its_gradients_equal_the_reference(case):
 @pytest.mark.usefixtures("interpreted")
 def test_splash_residual_of_unseen_nan_and_in_bfloat16():
     sizes, options, static = RESIDUAL_CASES["first queries see nothing"]
-    rows, keys = unattended(sizes, options, static)
-    inputs = inputs_of(sizes)
+    rows, keys = cases.unattended(sizes, options, static)
+    inputs = cases.inputs_of(sizes)
     cotangents = cotangents_of(sizes, np.where(rows, -np.inf, 0))
     cotangents = [cotangent.astype(np.float32) for cotangent in cotangents]
     evaluate = compiled_with_residual(**static, **SPLASH)
@@ -192,29 +185,29 @@ def test_splash_residual_of_unseen_nan_and_in_bfloat16():
         for name in ("key", "value"):
             inputs[name][keys] = poison
         outcomes.append(evaluate(inputs, options, cotangents))
-    assert_same_bits(*outcomes)
+    cases.assert_same_bits(*outcomes)
     half = {name: array.astype(jnp.bfloat16) for name, array in inputs.items()}
     cotangents[0] = cotangents[0].astype(jnp.bfloat16)
     (output, residual), gradients = evaluate(half, options, cotangents)
     assert (output.dtype, residual.dtype) == (jnp.bfloat16, np.float32)
-    assert_close(residual[~rows], outcomes[0][0][1][~rows], 2**-6)
+    cases.assert_close(residual[~rows], outcomes[0][0][1][~rows], 2**-6)
     for name, gradient in gradients.items():
         assert gradient.dtype == jnp.bfloat16
-        assert_close(gradient, outcomes[0][1][name], 2**-5)
+        cases.assert_close(gradient, outcomes[0][1][name], 2**-5)
 
 
 @pytest.mark.usefixtures("interpreted")
 def test_splash_in_bfloat16_is_close_to_float32():
     sizes = CASES["causal, unlike widths"][0]
-    inputs = inputs_of(sizes, jnp.bfloat16)
-    exact = run(
+    inputs = cases.inputs_of(sizes, jnp.bfloat16)
+    exact = cases.run(
         sizes, {}, {"is_causal": True}, {n: a.astype(np.float32) for n, a in inputs.items()}
     )
-    _, output, gradients = run(sizes, {}, {"is_causal": True} | SPLASH, inputs)
+    _, output, gradients = cases.run(sizes, {}, {"is_causal": True} | SPLASH, inputs)
     assert output.dtype == jnp.bfloat16
-    assert_close(output, exact[1], 2**-8)
+    cases.assert_close(output, exact[1], 2**-8)
     for name, gradient in gradients.items():
-        assert_close(gradient, exact[2][name], 2**-6)
+        cases.assert_close(gradient, exact[2][name], 2**-6)
 
 
 def test_widths_that_do_not_fill_lanes_are_not_the_last_axis_of_a_kernel(monkeypatch):
@@ -254,7 +247,7 @@ def test_backward_pass_of_remat_dots_does_not_attend_again(remat, kernels):
             attention_implementation="splash",
         )
     )  # fmt: skip
-    x = jnp.asarray(normal(1, 128, 32))
+    x = jnp.asarray(cases.normal(1, 128, 32))
     variables = jax.eval_shape(lambda: stack.init(jax.random.key(0), x))
 
     def loss(variables, x):

@@ -16,12 +16,7 @@ from jaxformer.functional.attention import choice
 from jaxformer.functional.sharding import is_one_device
 from jaxformer.modules import MultiHeadAttention
 from tests.functional import oracle
-from tests.functional.attention.attention_cases import (
-    Sizes,
-    assert_close,
-    inputs_of,
-    normal,
-)
+from tests.functional.attention import attention_cases as cases
 
 
 def shapes(dtype=jnp.bfloat16, leading=(4,), num_tokens=1024):
@@ -62,16 +57,16 @@ def test_auto_takes_splash_on_tpus(num_tokens, platform, name, reason, monkeypat
 def test_auto_on_a_tpu_also_compiles_for_other_platforms(monkeypatch):
     on_a_tpu(monkeypatch)
     monkeypatch.setattr(choice, "_MIN_SPLASH_WEIGHTS", 0)
-    arrays = inputs_of(Sizes((), 128, 128, 2, 1, 16, 16))
+    arrays = cases.inputs_of(cases.Sizes((), 128, 128, 2, 1, 16, 16))
     attend = jax.jit(functools.partial(dot_product_attention, is_causal=True))
-    assert_close(attend(**arrays), oracle.attention(**arrays, is_causal=True), 1e-6)
+    cases.assert_close(attend(**arrays), oracle.attention(**arrays, is_causal=True), 1e-6)
     for platform, kernels in (("tpu", 1), ("rocm", 0), ("cuda", 0)):
         text = export.export(attend, platforms=[platform])(**arrays).mlir_module()
         assert text.count("tpu_custom_call") == kernels
 
 
 def test_splash_compiled_for_another_platform_raises():
-    arrays = inputs_of(Sizes((), 128, 128, 2, 1, 16, 8))
+    arrays = cases.inputs_of(cases.Sizes((), 128, 128, 2, 1, 16, 8))
     attend = functools.partial(dot_product_attention, implementation="splash")
     # The gradient alone, too: the compiler drops the output, which it does not need.
     gradient = jax.jit(jax.grad(lambda arrays: attend(**arrays).sum()))
@@ -138,7 +133,7 @@ def test_learned_sinks_of_a_model_go_through_splash(monkeypatch):
         max_len=128, num_layers=1, d_model=32, num_heads=4, num_kv_heads=2, positions="none",
         attention_sinks=True,
     )  # fmt: skip
-    x = jnp.asarray(normal(2, 128, 32))
+    x = jnp.asarray(cases.normal(2, 128, 32))
     for softcap, kernels in ((None, 6), (5.0, 0)):
         layer = MultiHeadAttention(dataclasses.replace(config, attention_softcap=softcap))
         variables = layer.init(jax.random.key(0), x)

@@ -10,33 +10,21 @@ from jax.sharding import PartitionSpec
 
 from jaxformer.functional import dot_product_attention
 from tests.functional import oracle
-from tests.functional.attention.attention_cases import (
-    DEVICES,
-    GROUPED,
-    IMPLEMENTATIONS,
-    QUICK,
-    SQUARE,
-    assert_close,
-    bits,
-    cotangent_of,
-    evaluate,
-    inputs_of,
-    normal,
-)
+from tests.functional.attention import attention_cases as cases
 
 BATCH = (
-    {**inputs_of(DEVICES), "bias": normal(8, 6, 5, 7)},
+    {**cases.inputs_of(cases.DEVICES), "bias": cases.normal(8, 6, 5, 7)},
     {
-        "mask": bits(8, 1, 5, 7),
+        "mask": cases.bits(8, 1, 5, 7),
         "query_offset": np.array([2, 0, 3, -1, 1, 6, 2, 4]),
         "query_seq_lengths": np.array([5, 4, 5, 3, 5, 5, 2, 5]),
         "key_value_seq_lengths": np.array([7, 6, 5, 7, 4, 3, 7, 2]),
     },
-    cotangent_of(DEVICES),
+    cases.cotangent_of(cases.DEVICES),
 )
 
 
-@pytest.fixture(params=IMPLEMENTATIONS, scope="module")
+@pytest.fixture(params=cases.IMPLEMENTATIONS, scope="module")
 def implementation(request):
     return request.param
 
@@ -44,7 +32,7 @@ def implementation(request):
 @functools.cache
 def causal_by(implementation):
     """Output and gradients of causal attention, as a function of a batch."""
-    return functools.partial(evaluate, is_causal=True, implementation=implementation)
+    return functools.partial(cases.evaluate, is_causal=True, implementation=implementation)
 
 
 def scanned(causal):
@@ -73,7 +61,7 @@ TRANSFORMS = {
 def batched(implementation):
     inputs, options, _ = BATCH
     output, gradients = jax.jit(causal_by(implementation))(*BATCH)
-    assert_close(output, oracle.attention(**inputs, **options, is_causal=True), 1e-6)
+    cases.assert_close(output, oracle.attention(**inputs, **options, is_causal=True), 1e-6)
     return output, gradients
 
 
@@ -81,12 +69,12 @@ def batched(implementation):
 @pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
 def test_attention_and_its_gradient_are_the_same_under(transform, implementation, batched):
     got = transform(causal_by(implementation))(*BATCH)
-    jax.tree.map(functools.partial(assert_close, tolerance=1e-6), got, batched)
+    jax.tree.map(functools.partial(cases.assert_close, tolerance=1e-6), got, batched)
 
 
 def test_attention_derivative_is_the_same_forward_as_backward(implementation, batched):
     inputs, options, cotangent = BATCH
-    directions = {n: normal(*a.shape, seed=i) for i, (n, a) in enumerate(inputs.items(), 20)}
+    directions = {n: cases.normal(*a.shape, seed=i) for i, (n, a) in enumerate(inputs.items(), 20)}
 
     @jax.jit
     def push(inputs, directions, options):
@@ -105,16 +93,21 @@ def test_attention_derivative_is_the_same_forward_as_backward(implementation, ba
 def test_attention_called_eagerly_takes_numpy_and_python_numbers(implementation):
     lengths = {"query_seq_lengths": np.array([4, 5]), "key_value_seq_lengths": 6}
     options = {"query_offset": np.array([2, -1]), **lengths, "is_causal": True}
-    inputs = inputs_of(GROUPED)
+    inputs = cases.inputs_of(cases.GROUPED)
     output = dot_product_attention(**inputs, **options, implementation=implementation)
-    assert_close(output, oracle.attention(**inputs, **options), 1e-6)
+    cases.assert_close(output, oracle.attention(**inputs, **options), 1e-6)
 
 
 @pytest.mark.essential
 def test_attention_has_a_second_derivative(implementation):
     with jax.enable_x64(True):
-        inputs, options = inputs_of(GROUPED, np.float64), {"query_offset": np.array([2, -1])}
-        directions = {n: normal(*a.shape, seed=i) for i, (n, a) in enumerate(inputs.items(), 20)}
+        inputs, options = (
+            cases.inputs_of(cases.GROUPED, np.float64),
+            {"query_offset": np.array([2, -1])},
+        )
+        directions = {
+            n: cases.normal(*a.shape, seed=i) for i, (n, a) in enumerate(inputs.items(), 20)
+        }
 
         def slope(distance):
             moved = {n: a + distance * directions[n] for n, a in inputs.items()}
@@ -126,7 +119,7 @@ def test_attention_has_a_second_derivative(implementation):
             return sum(jnp.vdot(gradients[n], directions[n]) for n in inputs)
 
         slope_and_curvature = jax.jit(
-            lambda distance: jax.jvp(slope, (distance,), (1.0,)), compiler_options=QUICK
+            lambda distance: jax.jvp(slope, (distance,), (1.0,)), compiler_options=cases.QUICK
         )
         step = 1e-5
         expected = (slope_and_curvature(step)[0] - slope_and_curvature(-step)[0]) / (2 * step)
@@ -134,7 +127,7 @@ def test_attention_has_a_second_derivative(implementation):
 
 
 def test_attention_scanned_over_queries_is_causal_attention(implementation):
-    inputs = inputs_of(SQUARE)
+    inputs = cases.inputs_of(cases.SQUARE)
 
     @jax.jit
     def decode(query, key, value):
@@ -151,4 +144,4 @@ def test_attention_scanned_over_queries_is_causal_attention(implementation):
 
         return jnp.moveaxis(jax.lax.scan(step, 0, jnp.moveaxis(query, 1, 0))[1], 0, 1)
 
-    assert_close(decode(**inputs), oracle.attention(**inputs, is_causal=True), 1e-6)
+    cases.assert_close(decode(**inputs), oracle.attention(**inputs, is_causal=True), 1e-6)

@@ -6,37 +6,24 @@ import numpy as np
 import pytest
 
 from jaxformer.functional import dot_product_attention
-from tests.functional.attention.attention_cases import (
-    GROUPED,
-    HIDING,
-    IMPLEMENTATIONS,
-    MERGED,
-    NEUTRAL,
-    REST,
-    assert_same_bits,
-    cotangent_of,
-    inputs_of,
-    normal,
-    run,
-    unattended,
-)
+from tests.functional.attention import attention_cases as cases
 
-EACH = pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+EACH = pytest.mark.parametrize("implementation", cases.IMPLEMENTATIONS)
 CHUNKED = {"implementation": "chunked"}
 EACH_CASE = pytest.mark.parametrize(
     "case",
-    [pytest.param(case, id=f"dense-{name}") for name, case in HIDING.items()]
+    [pytest.param(case, id=f"dense-{name}") for name, case in cases.HIDING.items()]
     + [
         pytest.param((sizes, options, static | CHUNKED), id=f"chunked-{name}")
-        for name, (sizes, options, static) in (MERGED | REST).items()
+        for name, (sizes, options, static) in (cases.MERGED | cases.REST).items()
     ],
 )
 
 
 def assert_empty_rows_are_zero(sizes, options, static, dtype=np.float32):
-    rows, _ = unattended(sizes, options, static)
-    inputs, cotangent = inputs_of(sizes, dtype), cotangent_of(sizes, dtype)
-    _, output, gradients = run(sizes, options, static, inputs, cotangent, optimized=True)
+    rows, _ = cases.unattended(sizes, options, static)
+    inputs, cotangent = cases.inputs_of(sizes, dtype), cases.cotangent_of(sizes, dtype)
+    _, output, gradients = cases.run(sizes, options, static, inputs, cotangent, optimized=True)
     assert (output[rows] == 0).all()
     assert (gradients["query"][rows] == 0).all()
     if "bias" in gradients and gradients["bias"].shape == sizes.weights:
@@ -46,25 +33,25 @@ def assert_empty_rows_are_zero(sizes, options, static, dtype=np.float32):
         assert np.isfinite(result).all()
     # Nothing of such a row reaches any gradient, however large its cotangent.
     cotangent[rows] = 6e4
-    _, _, louder = run(sizes, options, static, inputs, cotangent, optimized=True)
-    assert_same_bits(louder, gradients)
+    _, _, louder = cases.run(sizes, options, static, inputs, cotangent, optimized=True)
+    cases.assert_same_bits(louder, gradients)
 
 
 def assert_poison_changes_nothing(sizes, options, static, dtype=np.float32):
-    rows, keys = unattended(sizes, options, static)
+    rows, keys = cases.unattended(sizes, options, static)
 
     def outcome(poison):
-        inputs = inputs_of(sizes, dtype)
+        inputs = cases.inputs_of(sizes, dtype)
         for name, unseen in (("query", rows), ("key", keys), ("value", keys)):
             inputs[name][unseen] = poison
-        return run(sizes, options, static, inputs, optimized=True)[1:]
+        return cases.run(sizes, options, static, inputs, optimized=True)[1:]
 
     clean = outcome(0)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(clean))
     assert all((clean[1][name][keys] == 0).all() for name in ("key", "value"))
     assert (clean[1]["query"][rows] == 0).all()
     for poison in (np.nan, np.inf, -np.inf, jnp.finfo(dtype).max):
-        assert_same_bits(outcome(poison), clean)
+        cases.assert_same_bits(outcome(poison), clean)
 
 
 @pytest.mark.essential
@@ -81,7 +68,7 @@ def test_attention_is_untouched_by_poison_that_nothing_sees(case):
 @EACH
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 def test_attention_ignores_the_unattended_in_low_precision(dtype, implementation):
-    for sizes, options, static in MERGED.values():
+    for sizes, options, static in cases.MERGED.values():
         static = static | {"implementation": implementation}
         assert_empty_rows_are_zero(sizes, options, static, dtype)
         assert_poison_changes_nothing(sizes, options, static, dtype)
@@ -95,11 +82,11 @@ def test_attention_that_sees_nothing_at_all_has_no_gradient(how, implementation)
         "bias": np.full((2, 6, 5, 7), -np.inf, np.float32),
         "key_value_seq_lengths": np.array([0, 0]),
     }
-    options = NEUTRAL | {how: nothing[how]}
-    inputs = inputs_of(GROUPED)
+    options = cases.NEUTRAL | {how: nothing[how]}
+    inputs = cases.inputs_of(cases.GROUPED)
     inputs["key"][:], inputs["value"][:] = np.nan, np.inf
     static = {"is_causal": True, "implementation": implementation}
-    _, output, gradients = run(GROUPED, options, static, inputs)
+    _, output, gradients = cases.run(cases.GROUPED, options, static, inputs)
     assert all((result == 0).all() for result in (output, *gradients.values()))
 
 
@@ -109,22 +96,22 @@ def test_attention_is_untouched_by_poisoned_queries_beyond_their_length(implemen
     beyond = np.arange(5) >= options["query_seq_lengths"][:, None]
 
     def outcome(poison):
-        inputs = inputs_of(GROUPED)
+        inputs = cases.inputs_of(cases.GROUPED)
         inputs["query"][beyond] = poison
-        return run(GROUPED, options, static, inputs, optimized=True)[1:]
+        return cases.run(cases.GROUPED, options, static, inputs, optimized=True)[1:]
 
     clean = outcome(0)
     assert (clean[0][beyond] == 0).all()
     assert (clean[1]["query"][beyond] == 0).all()
     for poison in (np.nan, np.inf):
-        assert_same_bits(outcome(poison), clean)
+        cases.assert_same_bits(outcome(poison), clean)
 
 
 @pytest.mark.essential
 @EACH
 def test_query_that_does_not_see_the_only_key_is_zero(implementation):
     """XLA's reduction over one element leaves out the number to start from."""
-    query, key, value = normal(1, 2, 1, 4), normal(1, 1, 1, 4), normal(1, 1, 1, 3)
+    query, key, value = cases.normal(1, 2, 1, 4), cases.normal(1, 1, 1, 4), cases.normal(1, 1, 1, 3)
     output = dot_product_attention(
         query, key, value, is_causal=True, query_offset=-1, implementation=implementation
     )
@@ -133,7 +120,7 @@ def test_query_that_does_not_see_the_only_key_is_zero(implementation):
 
 def test_dense_attention_zeroes_unattended_keys_for_gradients_alone():
     """In decoding, that pass over the cache would cost as much as the scores."""
-    query, key, value = normal(2, 1, 3, 4), normal(2, 9, 3, 4), normal(2, 9, 3, 5)
+    query, key, value = cases.normal(2, 1, 3, 4), cases.normal(2, 9, 3, 4), cases.normal(2, 9, 3, 5)
 
     def total(*arrays):
         options = {"key_value_seq_lengths": np.array([9, 4]), "implementation": "dense"}

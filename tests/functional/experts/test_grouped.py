@@ -106,27 +106,6 @@ def test_kernels_of_low_rank_equal_merged_ones(mixture):
     chex.assert_trees_all_close(result, expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("capacity_factor", [None, MANY])
-def test_nan_of_an_expert_that_no_token_chose_reaches_nothing(capacity_factor):
-    bias = np.where(np.arange(E) == 3, -1e9, GATED.router_bias)
-
-    def evaluate(value):
-        experts = {name: np.array(array) for name, array in GATED._asdict().items()}
-        for name in experts.keys() - {"router_kernel", "router_bias"}:
-            experts[name][3] = value
-        params = arrays(GATED._replace(**experts | {"router_bias": bias}))
-
-        def loss(params, x):
-            options = {"num_experts_per_token": 2, "capacity_factor": capacity_factor}
-            return jnp.square(mixture_of_experts(params, x, **options).output).sum()
-
-        return jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))(params, arrays(TOKENS))
-
-    expected = evaluate(0.0)
-    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(expected))
-    chex.assert_trees_all_equal(evaluate(np.nan), expected)
-
-
 def test_choices_beyond_the_capacity_are_dropped_and_counted():
     """All tokens choose experts 0 and 1, in this order, so each has room for 2 * 6 / 11 tokens."""
     params = GATED._replace(router_kernel=np.zeros((D, E)), router_bias=-np.arange(float(E)))

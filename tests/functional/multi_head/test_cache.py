@@ -1,3 +1,6 @@
+import functools
+
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +11,7 @@ from jaxformer.functional import KVCache
 from jaxformer.functional.platforms import compiling_for
 
 B, S, K, H, V = 3, 11, 2, 5, 7
+assert_same = functools.partial(chex.assert_trees_all_equal, strict=True)
 append = jax.jit(KVCache.append)  # lengths are traced: an overflow cannot raise
 
 
@@ -20,9 +24,8 @@ def tokens(seed, length):
     return [np.float32(rng.standard_normal((B, length, K, w))) for w in (H, V)]
 
 
-def assert_same(first, second):
-    for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
-        np.testing.assert_array_equal(a, b, strict=True)
+def rows_of(cache, rows):
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], tuple(cache)[:3])
 
 
 def reference_append(cache, key, value, num_tokens):
@@ -32,39 +35,34 @@ def reference_append(cache, key, value, num_tokens):
         for buffer, new in ((key_buffer, key), (value_buffer, value)):
             buffer[row, :, slots] = new[row, :count].swapaxes(0, 1)
         lengths[row] += count
-    return key_buffer, value_buffer, lengths
+    return KVCache(key_buffer, value_buffer, lengths)
 
 
 def test_cache_starts_empty_with_the_batch_leading_every_leaf():
     cache = empty(dtype=jnp.bfloat16)
-    assert cache.key.shape == (B, K, S, H)
-    assert cache.value.shape == (B, K, S, V)
-    assert cache.key.dtype == cache.value.dtype == jnp.bfloat16
-    assert cache.lengths.dtype == jnp.int32
-    assert cache.lengths.tolist() == [0] * B
-    assert all(leaf.shape[0] == B for leaf in jax.tree.leaves(cache))
-    assert cache.capacity == S
-
-
-def test_cache_values_are_as_wide_as_keys_by_default():
-    cache = KVCache.init(B, S, num_kv_heads=K, head_dim=H)
-    assert cache.value.shape == cache.key.shape == (B, K, S, H)
-    assert cache.value.dtype == jnp.float32
+    chex.assert_shape(tuple(cache)[:3], [(B, K, S, H), (B, K, S, V), (B,)])
+    chex.assert_type(tuple(cache)[:3], [jnp.bfloat16, jnp.bfloat16, jnp.int32])
+    assert cache.lengths.tolist() == [0] * B and cache.capacity == S
+    default = KVCache.init(B, S, num_kv_heads=K, head_dim=H)
+    chex.assert_shape([default.key, default.value], (B, K, S, H))
+    chex.assert_type([default.key, default.value], jnp.float32)
 
 
 @pytest.mark.essential
-def test_append_at_once_equals_one_by_one():
+def test_append_at_once_equals_one_by_one_in_a_scan():
     key, value = tokens(0, 5)
     at_once = append(empty(), key, value)
-    one_by_one = empty()
-    for t in range(5):
-        one_by_one = append(one_by_one, key[:, t : t + 1], value[:, t : t + 1])
+    steps = [np.swapaxes(array, 0, 1)[:, :, None] for array in (key, value)]
+
+    def step(cache, token):
+        cache = cache.append(*token)
+        return cache, cache.lengths
+
+    one_by_one, lengths = jax.jit(lambda c: jax.lax.scan(step, c, tuple(steps)))(empty())
     assert_same(at_once, one_by_one)
-    np.testing.assert_array_equal(at_once.key[:, :, :5], key.swapaxes(1, 2))
-    np.testing.assert_array_equal(at_once.value[:, :, :5], value.swapaxes(1, 2))
-    for leaf, first in zip(at_once.by_position, (key, value), strict=True):
-        np.testing.assert_array_equal(leaf[:, :5], first)
-    assert at_once.lengths.tolist() == [5] * B
+    assert_same(lengths, np.tile(np.arange(1, 6, dtype=np.int32)[:, None], (1, B)))
+    assert_same(tuple(leaf[:, :5] for leaf in at_once.by_position), (key, value))
+    assert_same(tuple(leaf[:, :, :5].swapaxes(1, 2) for leaf in at_once[:2]), (key, value))
 
 
 @pytest.mark.parametrize("function", [KVCache.append, append], ids=["eager", "jit"])
@@ -105,13 +103,13 @@ def test_append_that_overflows_while_traced_poisons_that_row_only():
         assert np.isnan(leaf[0, :, -5:]).all()
         np.testing.assert_array_equal(leaf[0, :, :-5], before[0, :, :-5])
     expected = reference_append(cache, *tokens(2, 5), [0, 5, 5])
-    assert_same(*([leaf[1:] for leaf in jax.tree.leaves(tree)] for tree in (after, expected)))
+    assert_same(rows_of(after, [1, 2]), rows_of(expected, [1, 2]))
     # A poisoned row stays so, whatever comes next.
     for count in (1, 5):
         after = append(after, *tokens(3, 5), jnp.array([count, 0, 0]))
         read = after.key[0, :, : after.lengths[0]]
         assert np.isnan(read[:, -count:]).all()
-        assert_same(*([leaf[1:] for leaf in jax.tree.leaves(tree)] for tree in (after, expected)))
+        assert_same(rows_of(after, [1, 2]), rows_of(expected, [1, 2]))
 
 
 def test_append_of_more_than_the_capacity_poisons_the_whole_row():
@@ -131,27 +129,11 @@ def test_append_casts_to_the_dtype_of_the_cache():
 
 
 def test_cache_rows_can_be_gathered_for_beams():
-    order = np.array([2, 0, 2])
+    order, counts = np.array([2, 0, 2]), np.array([5, 1, 2])
     gather = lambda tree: jax.tree.map(lambda leaf: np.asarray(leaf)[order], tree)  # noqa: E731
-    counts = np.array([5, 1, 2])
-    cache = append(empty(), *tokens(0, 5), counts)
-    new = tokens(1, 5)
-    assert_same(
-        gather(append(cache, *new, counts)), append(gather(cache), *gather(new), counts[order])
-    )
-
-
-def test_cache_is_a_scan_carry():
-    key, value = tokens(0, 5)
-    steps = [np.swapaxes(array, 0, 1)[:, :, None] for array in (key, value)]
-
-    def step(cache, token):
-        cache = cache.append(*token)
-        return cache, cache.lengths
-
-    cache, lengths = jax.jit(lambda c: jax.lax.scan(step, c, tuple(steps)))(empty())
-    assert_same(cache, append(empty(), key, value))
-    np.testing.assert_array_equal(lengths, np.tile(np.arange(1, 6)[:, None], (1, B)))
+    cache, new = append(empty(), *tokens(0, 5), counts), tokens(1, 5)
+    expected = append(gather(cache), *gather(new), counts[order])
+    assert_same(gather(append(cache, *new, counts)), expected)
 
 
 @pytest.mark.parametrize("count", [6, -1])
@@ -161,7 +143,7 @@ def test_append_of_tokens_not_given_poisons_that_row_only_while_traced(count):
     read = after.key[1, :, : after.lengths[1]]
     assert np.isnan(read).any()
     expected = reference_append(cache, *tokens(1, 5), [1, 0, 2])
-    assert_same(*([leaf[::2] for leaf in jax.tree.leaves(tree)] for tree in (after, expected)))
+    assert_same(rows_of(after, [0, 2]), rows_of(expected, [0, 2]))
 
 
 @pytest.mark.parametrize("layer", [None, 1])

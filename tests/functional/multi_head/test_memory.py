@@ -4,10 +4,7 @@ import numpy as np
 import pytest
 from einops import rearrange
 
-from jaxformer.functional import (
-    MultiHeadParams,
-    project_memory,
-)
+from jaxformer import functional as F
 from tests.functional import oracle
 from tests.functional.multi_head.multi_head_cases import (
     CAPACITY,
@@ -41,7 +38,7 @@ def test_memory_stands_for_the_inputs_that_it_was_made_from(qk_norm):
     params, x, kv = float32(params), float32(normal(29, B, T, D)), normal(30, B, S, D_OTHER)
     lengths = np.array([5, 2])
     kv[1, 2:] = np.nan
-    memory = project_memory(params, float32(kv), lengths, norm_eps=0.1, **HEADS)
+    memory = F.project_memory(params, float32(kv), lengths, norm_eps=0.1, **HEADS)
     assert memory.key.shape == (B, K, S, H) and memory.value.shape == (B, K, S, V)
     np.testing.assert_array_equal(memory.lengths, lengths)
     output = attend(params, x, cross_cache=memory, norm_eps=0.1, **HEADS).output
@@ -59,8 +56,11 @@ def test_memory_stands_for_the_inputs_that_it_was_made_from(qk_norm):
 
 
 def test_memory_without_lengths_is_all_real_and_has_as_many_heads_as_queries():
-    params, kv = MultiHeadParams(*(float32(normal(i, 6, 6)) for i in range(4))), normal(31, B, S, 6)
-    memory = project_memory(params, float32(kv), num_heads=3)
+    params, kv = (
+        F.MultiHeadParams(*(float32(normal(i, 6, 6)) for i in range(4))),
+        normal(31, B, S, 6),
+    )
+    memory = F.project_memory(params, float32(kv), num_heads=3)
     assert memory.key.shape == (B, 3, S, 2)
     np.testing.assert_array_equal(memory.lengths, [S] * B)
     assert memory.lengths.dtype == jnp.int32
@@ -70,7 +70,7 @@ def test_narrower_memory_keeps_the_dtype_of_the_queries():
     params, x, kv = (
         float32(a) for a in (random_params(32), normal(33, B, T, D), normal(34, B, S, D))
     )
-    memory = project_memory(params, kv.astype(jnp.bfloat16), **HEADS)
+    memory = F.project_memory(params, kv.astype(jnp.bfloat16), **HEADS)
     assert memory.key.dtype == memory.value.dtype == jnp.bfloat16
     output = attend(params, x, cross_cache=memory, **HEADS).output
     assert output.dtype == jnp.float32
@@ -100,7 +100,7 @@ def test_weights_are_those_that_the_values_are_averaged_by(source):
         structure = {"key_value_seq_lengths": lengths}
         arguments = {"key_value_inputs": float32(kv), "key_value_seq_lengths": lengths}
         if source == "cross_cache":
-            memory = project_memory(float32(params), float32(kv), lengths, **HEADS)
+            memory = F.project_memory(float32(params), float32(kv), lengths, **HEADS)
             arguments = {"cross_cache": memory}
     result = attend(float32(params), float32(x), **arguments, return_weights=True, **HEADS)
     query = rearrange(x @ params.query_kernel + params.query_bias, "b t (n h) -> b t n h", n=N)

@@ -1,18 +1,12 @@
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxformer.functional import (
-    AlibiBias,
-    KVCache,
-    RelativeBias,
-    WindowCache,
-    alibi_slopes,
-    multi_head_attention,
-)
+from jaxformer import functional as F
 from tests.functional.multi_head.multi_head_cases import (
     HEADS,
     B,
@@ -32,7 +26,7 @@ WINDOW = 3
 
 
 def empty(window=WINDOW):
-    return WindowCache.init(B, window, num_kv_heads=K, head_dim=H, value_head_dim=V)
+    return F.WindowCache.init(B, window, num_kv_heads=K, head_dim=H, value_head_dim=V)
 
 
 def numbered(start, count):
@@ -81,7 +75,7 @@ def test_keys_in_order_of_position_are_put_into_the_order_of_the_slots():
 
 @functools.partial(jax.jit, static_argnames="window")
 def step(params, x, cache, num_tokens, window=WINDOW):
-    return multi_head_attention(
+    return F.multi_head_attention(
         params, x, is_causal=True, local_window_size=(window, 0), cache=cache,
         num_tokens=num_tokens, **HEADS,
     )  # fmt: skip
@@ -115,7 +109,7 @@ def test_number_of_tokens_may_be_of_a_narrow_type():
 
 @pytest.mark.parametrize("num_tokens", [[2, 1], np.array([2, 1], np.uint8), jnp.array([2, 1])])
 def test_caches_take_numbers_of_tokens_in_any_form(num_tokens):
-    full = KVCache.init(B, 5, num_kv_heads=K, head_dim=H, value_head_dim=V)
+    full = F.KVCache.init(B, 5, num_kv_heads=K, head_dim=H, value_head_dim=V)
     for cache in (full, empty()):  # those of a cache that is known to be empty are the new ones
         keys, longer = cache.extend(*numbered([0, 0], 2), num_tokens)
         assert longer.lengths.tolist() == keys.lengths.tolist() == [2, 1]
@@ -126,8 +120,8 @@ def test_caches_take_numbers_of_tokens_in_any_form(num_tokens):
 RING_BIASES = {
     "none": lambda: (None, None),
     "array and mask": lambda: (normal(5, B, N, 1, WINDOW + 1), np.arange(WINDOW + 1)[None] != 1),
-    "alibi": lambda: (AlibiBias(alibi_slopes(N)), None),
-    "relative": lambda: (RelativeBias(normal(6, 8, N), max_distance=9), None),
+    "alibi": lambda: (F.AlibiBias(F.alibi_slopes(N)), None),
+    "relative": lambda: (F.RelativeBias(normal(6, 8, N), max_distance=9), None),
 }
 
 
@@ -141,7 +135,7 @@ def test_a_ring_is_read_in_place_as_if_its_keys_were_in_order(name):
 
     @functools.partial(jax.jit, static_argnames="return_weights")
     def decode(token, cache, num_tokens, return_weights):
-        return multi_head_attention(
+        return F.multi_head_attention(
             params, token, bias=bias, mask=mask, is_causal=True, local_window_size=(WINDOW, 0),
             cache=cache, num_tokens=num_tokens, return_weights=return_weights, **HEADS,
         )  # fmt: skip
@@ -151,5 +145,7 @@ def test_a_ring_is_read_in_place_as_if_its_keys_were_in_order(name):
         in_place = decode(token, caches[0], num_tokens, return_weights=False)
         in_order = decode(token, caches[1], num_tokens, return_weights=True)
         np.testing.assert_allclose(in_place.output, in_order.output, rtol=0, atol=1e-5)
-        assert in_order.weights.shape[-1] == WINDOW + 1
+        chex.assert_shape(in_order.weights, (B, N, 1, WINDOW + 1))
+        if name == "none" and t == 1:  # of three tokens, in slots 0 to 2: the empty slot is first
+            assert (in_order.weights[1, :, 0] > 0).tolist() == [[False, True, True, True]] * N
         caches = in_place.cache, in_order.cache
