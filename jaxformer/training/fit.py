@@ -189,11 +189,13 @@ def train_group(
     specs = [
         spec._replace(recipe=spec.recipe._replace(params=None, frozen=frozen)) for spec in specs
     ]
-    progress = TrainingProgress(
-        start, loop.steps, unit=specs[0].data.unit, num_runs=len(specs),
-        is_quiet=not is_first_process(),
-    )  # fmt: skip
     with contextlib.ExitStack() as stack:
+        progress = stack.enter_context(
+            TrainingProgress(
+                start, loop.steps, unit=specs[0].data.unit, is_quiet=not is_first_process(),
+                names=[spec.name for spec in specs],
+            )
+        )  # fmt: skip
         stop = stack.enter_context(StopRequest(is_shared=runner.num_hosts > 1))
         runs = [
             Recorder(

@@ -141,7 +141,7 @@ class TrainingLoop:
                 run.failure = error
                 run.leave(self.state)
                 if run.name:
-                    self.progress.print(str(error), run.name)
+                    self.progress.leave(run.name, str(error))
         return results
 
     def _part_from_stopped(self) -> None:
@@ -151,7 +151,7 @@ class TrainingLoop:
         for run in stopped:
             if not run.has_left:
                 run.leave(self.state)
-                self.progress.print(f"stopped at step {self.step} by {run.stopped_by}", run.name)
+                self.progress.leave(run.name, f"stopped at step {self.step} by {run.stopped_by}")
 
     def must_stop(self) -> bool:
         """Whether to stop here; all hosts ask at the same places and get the same answer."""

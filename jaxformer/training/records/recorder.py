@@ -86,10 +86,10 @@ class Recorder:
         )
         healthy = np.isfinite(losses) & np.isfinite(norms)  # the same test as in the train step
         for index in np.flatnonzero(~healthy):
-            self.progress.print(
+            self.progress.print_of(
+                self.name,
                 f"step {step - len(steps) + index + 1}: loss or gradient is not finite; skipped "
                 f"its batch, {int(steps[index]['skipped_steps'])} of at most {loop.skip_bad_steps}",
-                self.name,
             )
         skipped, values, mean = int(steps[-1]["skipped_steps"]), dict[str, float](), math.nan
         if healthy.any():
