@@ -237,12 +237,19 @@ class ExperimentConfig(Config):
 
     def _unused_settings(self) -> Iterator[str]:
         """Settings that have no effect with this architecture and data."""
-        architecture = self.model.architecture
+        kind, architecture = self.data_kind, self.model.architecture
+        is_decoder, translates = architecture == "decoder", architecture == "encoder_decoder"
         has_effect = {
-            "data.packing": architecture == "decoder",
-            "model.num_classes": self.data_kind == "labelled",
+            "data.packing": is_decoder,
+            "data.mask_rate": architecture == "encoder" and kind == "stream",
+            "data.num_buckets": not self.has_one_length,
+            "data.template": kind == "conversations",
+            "model.logit_softcap": kind != "labelled",
+            "model.num_classes": kind == "labelled",
             "model.source_vocab_size": not self.tokenizer.joint,
-            "tokenizer.joint": architecture == "encoder_decoder",
+            "tokenizer.joint": translates,
+            **{f"translation.{name}": translates for name in vars(self.translation)},
+            **{f"samples.{name}": is_decoder for name in vars(self.samples) if name != "prompts"},
         }
         for name, is_used in has_effect.items():
             table, key = name.split(".")
