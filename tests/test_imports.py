@@ -217,7 +217,7 @@ def test_package_lists_submodules_that_exist_and_imports_them_on_use():
 
 # A function that maps itself over a mesh that it is given; it lays out no devices.
 MAY_NAME = {
-    "functional/attention/ring/sharded.py": {"shard_map", "Mesh"},
+    "functional/attention/ring/sharded_ring.py": {"shard_map", "Mesh"},
     "functional/attention/sharded.py": {"shard_map"},
     "functional/experts/sharded.py": {"shard_map"},
 }

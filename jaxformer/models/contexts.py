@@ -1,7 +1,6 @@
 """Attention contexts: masks, biases and functions for each layer's attention."""
 
 import dataclasses
-import enum
 import functools
 from collections.abc import Callable, Mapping
 from typing import cast
@@ -12,7 +11,6 @@ import jax.numpy as jnp
 from jaxformer.config import LayerConfig, ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.attention import (
-    RingLayout,
     add_biases,
     dot_product_attention,
     sharded_attention,
@@ -21,6 +19,7 @@ from jaxformer.functional.attention import (
 from jaxformer.functional.checks import is_symbolic
 from jaxformer.functional.multi_head import AttentionFunction, KVCache, Rotation, WindowCache
 from jaxformer.functional.platforms import default_platform
+from jaxformer.models.ring import ring_layout
 from jaxformer.modules.attention import AttentionContext
 from jaxformer.modules.mesh import mesh_axes, num_parts
 from jaxformer.modules.positions import Positions
@@ -30,7 +29,6 @@ AttentionFunctions = AttentionFunction | Mapping[str, AttentionFunction]
 """One attention function for all layers, or a dict of functions that layers choose by name."""
 
 _DEFAULT_ATTENTION = "dot_product"
-_MESH_AXES = ("batch", "sequence", "heads")  # logical axes of rows, tokens and heads
 
 
 def layer_contexts(
@@ -85,54 +83,29 @@ def _room(config: ModelConfig, num_tokens: int, cache: Cache | None) -> int:
     return min([config.max_len, *whole[:1]])  # capacities are rounded up
 
 
-class _Split(enum.Enum):
-    """How the devices that jit splits a program over share self-attention."""
-
-    BY_XLA = enum.auto()  # as XLA partitions any operation
-    BY_ROWS_AND_HEADS = enum.auto()  # a part each, in which it can call the kernel of TPUs
-    IN_A_RING = enum.auto()  # a part of the tokens each; keys and values go round
-
-
-def _split_of(
-    context: AttentionContext, config: ModelConfig, num_rows: int, num_tokens: int
-) -> _Split:
-    """Chooses the split by the mesh axes of rows, tokens and heads."""
-    if context.attention_fn is not dot_product_attention:
-        return _Split.BY_XLA
-    if context.mask is not None or context.bias is not None:
-        return _Split.BY_XLA
-    rows, tokens, heads = (num_parts(mesh_axes(axis)) for axis in _MESH_AXES)
-    kernel = config.attention_implementation
-    if tokens == 1:
-        # jit cannot split the kernel of TPUs.
-        has_kernel = kernel == "splash" or (kernel == "auto" and default_platform() == "tpu")
-        return _Split.BY_ROWS_AND_HEADS if has_kernel and rows * heads > 1 else _Split.BY_XLA
-    # XLA would gather the keys and values of whole sequences on every device. A ring does not
-    # return the residual that sinks need, and calls no kernel.
-    if config.attention_sinks or kernel in ("cudnn", "splash") or len(mesh_axes("sequence")) > 1:
-        return _Split.BY_XLA
-    divides = num_rows % rows == num_tokens % (2 * tokens) == 0
-    return _Split.IN_A_RING if divides else _Split.BY_XLA
-
-
 def _over_devices(
     context: AttentionContext, config: ModelConfig, num_rows: int, num_tokens: int
 ) -> AttentionContext:
-    """The context with the attention function of its split over devices."""
-    split = _split_of(context, config, num_rows, num_tokens)
-    if split is _Split.BY_XLA:
+    """The context with the attention function for the devices that jit splits a program over."""
+    if context.attention_fn is not dot_product_attention:
         return context
-    rows, tokens, heads = map(mesh_axes, _MESH_AXES)
-    divides = config.num_heads % num_parts(heads) == config.kv_heads % num_parts(heads) == 0
-    head_axes = heads if divides else ()
     attend: AttentionFunction
-    if split is _Split.BY_ROWS_AND_HEADS:
-        attend = functools.partial(sharded_attention, batch_axes=rows, head_axes=head_axes)
-    else:
-        layout = RingLayout(
-            sequence_axis=tokens[0], batch_axes=rows, head_axes=head_axes, in_ring_order=False
-        )
+    if (layout := ring_layout(config, context, num_rows, num_tokens)) is not None:
+        layout = dataclasses.replace(layout, in_ring_order=context.order is not None)
         attend = functools.partial(sharded_ring_attention, layout=layout)
+        return dataclasses.replace(context, attention_fn=attend)
+    kernel = config.attention_implementation
+    has_kernel = kernel == "splash" or (kernel == "auto" and default_platform() == "tpu")
+    rows, heads = mesh_axes("batch"), mesh_axes("heads")
+    if num_parts(rows) * num_parts(heads) == 1 or num_parts(mesh_axes("sequence")) > 1:
+        return context
+    if not has_kernel or context.mask is not None or context.bias is not None:
+        return context
+    # Devices have a part each, in which attention can call the kernel of TPUs: jit cannot split it.
+    divides = config.num_heads % num_parts(heads) == config.kv_heads % num_parts(heads) == 0
+    attend = functools.partial(
+        sharded_attention, batch_axes=rows, head_axes=heads if divides else ()
+    )
     return dataclasses.replace(context, attention_fn=attend)
 
 

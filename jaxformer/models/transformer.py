@@ -13,14 +13,17 @@ from flax import linen as nn
 
 from jaxformer.config import LayerConfig, PositionsConfig
 from jaxformer.errors import ConfigError
+from jaxformer.functional.attention import RingLayout, dot_product_attention
+from jaxformer.functional.attention.ring.sharded_ring import exchange
 from jaxformer.functional.checks import check_broadcast
 from jaxformer.functional.embedding import table_rows
 from jaxformer.functional.masks.base import Mask
 from jaxformer.functional.taps import Taps
 from jaxformer.models.contexts import layer_contexts
 from jaxformer.models.model import Model
+from jaxformer.models.ring import in_ring_order, ring_layout
 from jaxformer.models.transformer_inputs import CheckedInputs, TransformerInputs, check_inputs
-from jaxformer.modules.block import AttentionWeights
+from jaxformer.modules.block import AttentionWeights, Block
 from jaxformer.modules.embedding import Embedding, in_dtype
 from jaxformer.modules.initializers import normal_init, param_dtype
 from jaxformer.modules.normalization import Norm
@@ -201,6 +204,9 @@ class Transformer(Model):
             encoded_mask=encoded_mask, cross_cache=cross_cache, deterministic=deterministic,
             return_weights=return_weights, taps=taps,
         )  # fmt: skip
+        ring = self._ring(inputs, cache, encoded_mask, taps)
+        if ring is not None:
+            tokens, inputs = in_ring_order(tokens, inputs, ring)
         x = self._embed(tokens, inputs)  # [B, T, D]
         contexts = layer_contexts(
             config, inputs.context, inputs.positions, cache, attention_fn=self.attention_fn,
@@ -213,6 +219,7 @@ class Transformer(Model):
         hidden = output.x if config.norm_position == "post" else self.final_norm(output.x)
         if config.vocab_size is not None:
             hidden = self._table().narrowed(hidden)  # [B, T, D] or [B, T, table_dim]
+        hidden = hidden if ring is None else exchange(hidden, ring, back=True)
         return TransformerOutput(
             None, output.cache, output.weights, hidden, output.cross_cache, taps=output.taps
         )
@@ -249,6 +256,18 @@ class Transformer(Model):
         """Kinds of positions that layers have instead of the model's, in layer order."""
         kinds = [layer.positions for layer in self.config.layer_overrides]
         return list(dict.fromkeys(kind for kind in kinds if kind is not None))
+
+    @nn.nowrap
+    def _ring(self, inputs: CheckedInputs, *arguments: object) -> RingLayout | None:
+        """Layout of ring attention, if all layers take their tokens in ring order."""
+        # Parts and arguments of a user's own, and drops of a mixture of experts, know the order.
+        config, parts = self.config, (self.attention_fn, self.block, self.position_scheme)
+        drops = config.experts is not None and config.experts.capacity_factor is not None
+        if parts != (dot_product_attention, Block, None) or drops or inputs.needs_weights:
+            return None
+        if any(argument is not None for argument in arguments):
+            return None
+        return ring_layout(config, inputs.context, *inputs.positions.shape)
 
     def _scheme(self, layer: LayerConfig) -> Positions:
         """Position scheme of a layer."""

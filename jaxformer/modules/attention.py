@@ -32,7 +32,8 @@ from jaxformer.modules.normalization import norm_scale
     jax.tree_util.register_dataclass,
     meta_fields=("is_causal", "local_window_size", "attention_fn", "rotation"),
     data_fields=(
-        "bias", "mask", "segment_ids", "lengths", "encoded", "encoded_lengths", "encoded_mask"
+        "bias", "mask", "segment_ids", "lengths", "order", "encoded", "encoded_lengths",
+        "encoded_mask",
     ),
 )  # fmt: skip
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -55,6 +56,7 @@ class AttentionContext:
         mask: bool `[B or 1, N or 1, T, S]`, likewise; True = attend.
         segment_ids: integer `[B, T]`; tokens attend only to their own segment. 0 is padding.
         lengths: int `[B]`, number of real tokens at the start of each row.
+        order: int `[T]`, place of each token in its row, where they are in ring order; else None.
         encoded: float `[B, S, D]`, the encoder's output, for cross-attention.
         encoded_lengths: int `[B]`, number of real tokens at the start of each of its rows.
         encoded_mask: bool `[B or 1, N or 1, T or 1, S]` for cross-attention; True = attend.
@@ -68,6 +70,7 @@ class AttentionContext:
     mask: jax.Array | Mask | None = None
     segment_ids: jax.Array | None = None
     lengths: jax.Array | None = None
+    order: jax.Array | None = None
     encoded: jax.Array | None = None
     encoded_lengths: jax.Array | None = None
     encoded_mask: jax.Array | Mask | None = None
@@ -77,7 +80,8 @@ class AttentionContext:
         real = None if self.segment_ids is None else self.segment_ids != 0
         if self.lengths is None:
             return real
-        within = jnp.arange(num_tokens)[None] < self.lengths[:, None]
+        places = jnp.arange(num_tokens) if self.order is None else self.order
+        within = places[None] < self.lengths[:, None]
         return within if real is None else within & real
 
 
@@ -241,15 +245,18 @@ class CrossAttention(nn.Module):
                     "neither; pass encoded"
                 )
             cross_cache = project_memory(params, context.encoded, context.encoded_lengths, **heads)
+        mask, lengths = context.encoded_mask, context.lengths
+        if context.order is not None and lengths is not None:  # then there is no encoded_mask
+            mask, lengths = (context.order[None] < lengths[:, None])[:, None, :, None], None
         result = multi_head_attention(
             params,
             x,
-            mask=context.encoded_mask,
+            mask=mask,
             **heads,
             cross_cache=cross_cache,
             return_weights=return_weights,
             tap=None if tap is None else tap.within("cross_"),
-            query_seq_lengths=context.lengths,
+            query_seq_lengths=lengths,
             scale=config.attention_factor,
             softcap=config.attention_softcap,
             **_dropout(self, config, deterministic),

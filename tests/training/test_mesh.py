@@ -12,6 +12,7 @@ from jax.sharding import AxisType
 
 from jaxformer.config import AdamWConfig, ExpertsConfig, MeshConfig, ModelConfig, ScheduleConfig
 from jaxformer.errors import ConfigError
+from jaxformer.functional import Prefix
 from jaxformer.models import Decoder, EncoderDecoder
 from jaxformer.training import (
     Checkpoints,
@@ -217,7 +218,7 @@ def assert_restores(folder, saves, loads):
     ("changes", "inputs", "rings"),
     [
         ({}, {}, True),
-        ({"positions": "alibi"}, {}, False),
+        ({"positions": "alibi"}, {"mask": Prefix(3)}, True),
         ({"attention_sinks": True}, {}, False),  # which need what a ring does not return
         ({}, {"mask": np.ones((1, 1, LENGTH, LENGTH), bool)}, False),
         ({}, {"return_weights": True}, False),

@@ -9,7 +9,7 @@ from jaxformer.functional.attention.dot_product import (
 from jaxformer.functional.attention.inputs import AttentionKeywords, Bias, add_biases
 from jaxformer.functional.attention.ring.local import ring_attention
 from jaxformer.functional.attention.ring.order import from_ring_order, ring_positions, to_ring_order
-from jaxformer.functional.attention.ring.sharded import RingLayout, sharded_ring_attention
+from jaxformer.functional.attention.ring.sharded_ring import RingLayout, sharded_ring_attention
 from jaxformer.functional.attention.sharded import sharded_attention
 
 __all__ = [

@@ -217,6 +217,13 @@ def as_rule(mask: AnyMask) -> Mask:
     return mask if isinstance(mask, Mask) else ArrayMask(mask)
 
 
+def has_array(mask: AnyMask | None) -> bool:
+    """Whether a mask is an array, or a rule that is combined with one."""
+    parts = jax.tree.leaves(mask, is_leaf=lambda part: isinstance(part, ArrayMask))
+    in_rule = any(isinstance(part, ArrayMask) for part in parts)
+    return in_rule or not isinstance(mask, Mask | None)
+
+
 def all_rules(*masks: AnyMask | None) -> Mask | None:
     """The rule that all masks allow; None is skipped."""
     rules = tuple(_flat(as_rule(mask) for mask in masks if mask is not None))

@@ -14,7 +14,9 @@ from jaxformer.functional.attention import (
     AttentionKeywords,
     Bias,
     dot_product_attention,
+    ring_attention,
     sharded_attention,
+    sharded_ring_attention,
 )
 from jaxformer.functional.attention.block_mask import full_bias, full_mask
 from jaxformer.functional.attention.inputs import prepare_attention, split_bias
@@ -24,7 +26,9 @@ from jaxformer.functional.masks.base import AnyMask, Mask
 AttentionFunction = Callable[..., jax.Array]
 """A function with the signature of `dot_product_attention`."""
 
-_TAKE_RULES_AND_POSITION_BIASES = (dot_product_attention, sharded_attention)
+_TAKE_RULES_AND_POSITION_BIASES = (
+    dot_product_attention, sharded_attention, ring_attention, sharded_ring_attention,
+)  # fmt: skip
 _DEFAULTS = {
     name: parameter.default
     for name, parameter in inspect.signature(dot_product_attention).parameters.items()

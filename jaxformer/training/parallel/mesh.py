@@ -33,8 +33,8 @@ class MeshRunner(Runner):
     """Runs steps by `jax.jit` on a mesh of devices, for models that outgrow one device.
 
     The step is that of a single device: XLA partitions it according to the sharding of parameters
-    and batches, and inserts the communication. Dropout is the same as on a single device, except
-    for the weights of ring attention, where each block has its own.
+    and batches, and inserts the communication. Dropout is the same as on a single device, unless
+    ring attention serves the model, which reorders tokens and drops weights block by block.
 
     Args:
         config: axes of the mesh, and rules for the parameters; data-parallel when not given.

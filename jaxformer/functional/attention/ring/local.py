@@ -1,9 +1,10 @@
 """Ring attention under a mapped axis: every device calls it with its slice of the sequence."""
 
+import functools
+from collections.abc import Callable
 from typing import Any, Unpack, cast
 
 import jax
-import jax.numpy as jnp
 from einops import rearrange
 
 from jaxformer.errors import ConfigError, ShapeError
@@ -12,13 +13,16 @@ from jaxformer.functional.attention.choice import check_implementation
 from jaxformer.functional.attention.inputs import (
     AttentionKeywords,
     prepare_attention,
+    split_bias,
     used_rng,
 )
-from jaxformer.functional.attention.ring.order import mapped_size
-from jaxformer.functional.attention.ring.rounds import Keys, Queries, Ring, Shared, attend
+from jaxformer.functional.attention.ring.order import from_ring_order, mapped_size
+from jaxformer.functional.attention.ring.rounds import Keys, Ring, Shared, attend
 from jaxformer.functional.checks import Array, check_keywords
+from jaxformer.functional.masks.base import AnyMask, Mask, Sizes, all_rules, has_array
 from jaxformer.functional.masks.checks import read_lengths
-from jaxformer.functional.masks.rules import Segments
+from jaxformer.functional.masks.rules import Lengths, Segments
+from jaxformer.functional.positions.biases import PositionBias
 from jaxformer.functional.sharding import varying_alike
 
 
@@ -26,8 +30,8 @@ def ring_attention(
     query: Array,
     key: Array,
     value: Array,
-    bias: Array | None = None,
-    mask: Array | None = None,
+    bias: PositionBias | None = None,
+    mask: Mask | None = None,
     *,
     axis_name: str,
     **options: Unpack[AttentionKeywords],
@@ -41,8 +45,8 @@ def ring_attention(
     mapping.
 
     - Memory per device shrinks with the number of devices, in the backward pass too.
-    - Blocks hidden by causality, window, lengths or segments are skipped. Causal work is the same
-      on every device.
+    - Blocks hidden by causality, window, lengths, segments or the ints of a rule are skipped.
+      Causal work is the same on every device.
     - Partial results are merged in float32 (float64 for float64). Reverse mode only.
     - Dropout draws a separate mask for each block, so it differs from that on one device.
 
@@ -50,9 +54,10 @@ def ring_attention(
         query: float `[..., T/n, N, H]`, this device's slice; T/n is even.
         key: float `[..., T/n, K, H]`; query head n reads key head n // (N / K).
         value: float `[..., T/n, K, Hv]`.
-        bias: not supported: an array would be `[T, T]` over all devices. Position biases are not
-            either.
-        mask: not supported, likewise.
+        bias: an `AlibiBias` or a `RelativeBias`, the same on all devices of this axis. An array is
+            not supported: it would be `[T, T]` over all devices.
+        mask: a rule, True = attend, of positions in the whole sequence; not an array. Ids of
+            `Segments` are integer `[..., T/n]`, those of this device.
         axis_name: the mapped axis that the sequence is split over, such as a mesh axis.
         **options: the keywords of `dot_product_attention`, except query_offset. Lengths count
             tokens of the whole sequence, segment ids are integer `[..., T/n]`, dropout_rng is the
@@ -87,60 +92,67 @@ def ring_attention(
     """
     check_keywords("ring_attention", options, AttentionKeywords)
     refuse_for_ring(bias, mask, options)
-    size, implementation = mapped_size(axis_name), options.pop("implementation", "auto")
+    rest = cast("dict[str, Any]", options)
+    size, implementation = mapped_size(axis_name), rest.pop("implementation", "auto")
     if check_implementation(implementation) in ("cudnn", "splash"):
         raise ConfigError(
             f"implementation={implementation!r} cannot serve ring attention, which merges blocks "
             "whose positions depend on the device, and calls no kernel; pass 'auto' or 'chunked'"
         )
-    lengths = options.pop("query_seq_lengths", None), options.pop("key_value_seq_lengths", None)
-    dropout_rng, rest = options.pop("dropout_rng", None), cast("dict[str, Any]", options)
-    inputs = prepare_attention(query, key, value, **rest | {"query_offset": 0})
-    num_tokens, leading = inputs.query.shape[-3], inputs.query.shape[:-3]
+    names = ("query_seq_lengths", "key_value_seq_lengths")
+    lengths = {name: rest.pop(name, None) for name in names}
+    dropout_rng = rest.pop("dropout_rng", None)
+    inputs = prepare_attention(
+        query, key, value, bias, **rest | {"query_offset": 0, "return_residual": True}
+    )
+    *leading, num_tokens, num_heads, _ = inputs.query.shape
     if inputs.key.shape[-3] != num_tokens or num_tokens == 0 or num_tokens % 2:
         raise ShapeError(
             "ring_attention is self-attention on two chunks a device: query and key must have the "
             f"same even T, got shapes {inputs.query.shape} and {inputs.key.shape}; pad the "
             f"sequence to a multiple of {2 * size}"
         )
-    shared = Shared(
-        read_lengths("query_seq_lengths", lengths[0], leading, size * num_tokens),
-        read_lengths("key_value_seq_lengths", lengths[1], leading, size * num_tokens),
-        used_rng(inputs.static.dropout_rate, dropout_rng),
-    )
-    parts = mask_parts(inputs.mask)
-    window, (query_ids, key_ids) = parts.window, _ids_in_halves(parts.segments)
-    ring = Ring(axis_name, size, (window.left, window.right), inputs.static, implementation)
-    queries = Queries(_in_halves(inputs.query), query_ids)
-    keys = Keys(_in_halves(inputs.key), _in_halves(inputs.value), key_ids)
-    marked = varying_alike((queries, keys, shared, jax.lax.axis_index(axis_name)))
-    output = attend(ring, *marked[:3])
+    here = Sizes(tuple(leading), num_heads, num_tokens, num_tokens)
+    whole = here._replace(num_queries=size * num_tokens, num_keys=size * num_tokens)
+    real = Lengths(*(
+        read_lengths(name, array, whole.leading, whole.num_keys) for name, array in lengths.items()
+    ))  # fmt: skip
+
+    def of_all_devices(segments: Segments) -> Segments:
+        gather = functools.partial(jax.lax.all_gather, axis_name=axis_name, tiled=True)
+        return jax.tree.map(
+            lambda ids: from_ring_order(gather(ids, axis=ids.ndim - 1), size, axis=-1),
+            segments.checked(here),
+        )
+
+    rules = map_segments(of_all_devices, all_rules(inputs.mask, real, mask)).checked(whole)
+    shared = Shared(mask_parts(rules), used_rng(inputs.static.dropout_rate, dropout_rng))
+    in_halves = functools.partial(rearrange, pattern="... (half t) n h -> half ... t n h", half=2)
+    arrays = in_halves(inputs.query), Keys(in_halves(inputs.key), in_halves(inputs.value))
+    marked = varying_alike((*arrays, inputs.position_bias, shared, jax.lax.axis_index(axis_name)))
+    output = attend(Ring(axis_name, size, inputs.static, implementation), *marked[:-1])
     output = rearrange(output, "half ... t n h -> ... (half t) n h")
     return output.astype(inputs.query.dtype)
 
 
-def _in_halves(array: jax.Array) -> jax.Array:
-    return rearrange(array, "... (half t) n h -> half ... t n h", half=2)
+def map_segments(function: Callable[[Segments], Any], mask: AnyMask | None) -> Any:
+    """The mask with the results of a function of its segments, whose ids are split like tokens."""
 
+    def is_segments(part: object) -> bool:
+        return isinstance(part, Segments)
 
-def _ids_in_halves(segments: Segments | None) -> tuple[jax.Array | None, jax.Array | None]:
-    if segments is None:
-        return None, None
-    ids = jnp.stack([jnp.asarray(segments.query_ids), jnp.asarray(segments.key_ids)])
-    query_ids, key_ids = rearrange(ids, "two ... (half t) -> two half ... t", half=2)
-    return query_ids, key_ids
+    return jax.tree.map(lambda x: function(x) if is_segments(x) else x, mask, is_leaf=is_segments)
 
 
 def refuse_for_ring(bias: Any, mask: Any, options: AttentionKeywords) -> None:
     """Raises ConfigError for arguments that ring attention does not support."""
-    for name, array in (("bias", bias), ("mask", mask)):
-        if array is not None:
-            raise ConfigError(
-                f"ring attention takes no {name}, since a [T, T] array would not fit on a device "
-                "of a ring, and it computes no position biases; use is_causal, local_window_size, "
-                "lengths and segment ids (with rotary or absolute positions), or "
-                "dot_product_attention"
-            )
+    is_array = {"bias": split_bias(bias)[0] is not None, "mask": has_array(mask)}
+    if name := next((name for name in is_array if is_array[name]), None):
+        raise ConfigError(
+            f"ring attention takes no array as {name}, since a [T, T] array would not fit on a "
+            "device of a ring; use rules such as Causal or Segments and biases such as AlibiBias, "
+            "or dot_product_attention"
+        )
     if (offset := options.get("query_offset")) is not None:
         raise ConfigError(
             f"ring attention takes no query_offset, got {offset!r}: queries and keys are the "

@@ -8,17 +8,14 @@ Brandon et al., "Striped Attention", 2023) is as balanced, but puts a diagonal i
 block can be skipped (by causality, window or segment) or computed without a mask.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from einops import rearrange
 
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.checks import Array, as_array, check_size, is_int
-
-HIDDEN, WHOLE, DIAGONAL, PARTIAL = range(4)
-"""Visibility of a block by position: nothing, everything, or a part. A block on the diagonal, where
-queries and keys have the same positions, has its own kind, because its offset is known."""
 
 
 def to_ring_order(x: Array, num_devices: int, *, axis: int = 1) -> Array:
@@ -98,40 +95,31 @@ def ring_positions(num_tokens: int, *, axis_name: str) -> jax.Array:
     num_tokens = check_size("num_tokens", num_tokens)
     if num_tokens % 2:
         raise ShapeError(f"num_tokens must be even, for two chunks a device, got {num_tokens}")
-    device, length = jax.lax.axis_index(axis_name), num_tokens // 2
-    chunks = chunk_number(device, jnp.arange(2, dtype=jnp.int32), size)
-    within = jnp.arange(length, dtype=jnp.int32)
-    return rearrange(chunks[:, None] * length + within[None], "half t -> (half t)")
+    first = jax.lax.axis_index(axis_name) * num_tokens
+    slots = first + jnp.arange(num_tokens, dtype=jnp.int32)
+    return places_of_slots(slots, size * num_tokens, size)
 
 
-def exchange_to_ring_order(x: jax.Array, *, axis_name: str, axis: int) -> jax.Array:
-    """Moves this device's slice of a sequence from original order into ring order."""
-    chunks = jnp.split(x, 2, axis)  # 2i and 2i + 1
-    even, odd = (_send(chunk, axis_name, parity) for parity, chunk in enumerate(chunks))
-    return jnp.concatenate(_swapped_if_odd(even, odd, axis_name), axis)
-
-
-def exchange_from_ring_order(x: jax.Array, *, axis_name: str, axis: int) -> jax.Array:
-    """Inverse of `exchange_to_ring_order`: device i gets slice i."""
-    first, second = jnp.split(x, 2, axis)
-    chunks = _swapped_if_odd(first, second, axis_name)
-    moved = [_send(chunk, axis_name, parity, back=True) for parity, chunk in enumerate(chunks)]
-    return jnp.concatenate(moved, axis)
-
-
-def _send(chunk: jax.Array, axis_name: str, parity: int, back: bool = False) -> jax.Array:
-    """Sends chunk 2i + parity from device i to its holder in ring order, or back."""
+def exchange_chunks(x: jax.Array, *, axis_name: str, axis: int, back: bool = False) -> jax.Array:
+    """Moves this device's slice of a sequence from original order into ring order, or back."""
     size = jax.lax.axis_size(axis_name)
-    numbers = range(parity, 2 * size, 2)
-    routes = [(i, min(number, 2 * size - 1 - number)) for i, number in enumerate(numbers)]
-    return jax.lax.ppermute(chunk, axis_name, [route[::-1] for route in routes] if back else routes)
-
-
-def _swapped_if_odd(even: jax.Array, odd: jax.Array, axis_name: str) -> tuple[jax.Array, jax.Array]:
-    """Orders a device's even and odd chunk as ring order does; its own inverse."""
-    # Device i holds the chunks i and 2n - 1 - i, so the even one comes first if i is even.
+    # Device i holds the chunks 2i and 2i + 1 in original order, and i and 2n - 1 - i in ring order,
+    # where the even one comes first if i is even.
     is_even = jax.lax.axis_index(axis_name) % 2 == 0
-    return jnp.where(is_even, even, odd), jnp.where(is_even, odd, even)
+
+    def swapped_if_odd(chunks: Any) -> list[Any]:
+        return [jnp.where(is_even, *pair) for pair in (chunks, chunks[::-1])]
+
+    def send(chunk: jax.Array, parity: int) -> jax.Array:
+        numbers = range(parity, 2 * size, 2)
+        routes = [(i, min(number, 2 * size - 1 - number)) for i, number in enumerate(numbers)]
+        routes = [route[::-1] for route in routes] if back else routes
+        return jax.lax.ppermute(chunk, axis_name, routes)
+
+    chunks = jnp.split(x, 2, axis)
+    chunks = swapped_if_odd(chunks) if back else chunks
+    chunks = [send(chunk, parity) for parity, chunk in enumerate(chunks)]
+    return jnp.concatenate(chunks if back else swapped_if_odd(chunks), axis)
 
 
 def mapped_size(axis_name: str) -> int:
@@ -147,23 +135,16 @@ def mapped_size(axis_name: str) -> int:
         ) from None
 
 
-def chunk_number(device: jax.Array, half: jax.Array, size: int) -> jax.Array:
+def places_of_slots(slots: Array, num_tokens: int, size: int) -> Any:
+    """Places in the original order of the tokens at these slots of ring order."""
+    length = num_tokens // (2 * size)
+    chunk, within = slots // length, slots % length
+    return chunk_number(chunk // 2, chunk % 2, size) * length + within
+
+
+def chunk_number(device: Any, half: Any, size: int) -> Any:
     """Index, 0 to 2n - 1, of the chunk that a device holds as its half 0 or 1."""
     return device + half * (2 * size - 1 - 2 * device)
-
-
-def block_kinds(num_chunks: int, length: int, window: tuple[int | None, int | None]) -> np.ndarray:
-    """Kind of a block at index num_chunks - 1 + (query chunk - key chunk)."""
-    left, right = window
-    # Query position minus key position; within a block it spreads around that of the chunks.
-    apart = length * np.arange(1 - num_chunks, num_chunks)
-    least, most = apart - (length - 1), apart + (length - 1)
-    hidden, whole = np.zeros_like(apart, bool), np.ones_like(apart, bool)
-    if left is not None:
-        hidden, whole = hidden | (least > left), whole & (most <= left)
-    if right is not None:
-        hidden, whole = hidden | (most < -right), whole & (least >= -right)
-    return np.select([hidden, whole, apart == 0], [HIDDEN, WHOLE, DIAGONAL], PARTIAL)
 
 
 def _reordered(x: Array, num_devices: int, axis: int, *, inverse: bool) -> Array:
@@ -177,8 +158,6 @@ def _reordered(x: Array, num_devices: int, axis: int, *, inverse: bool) -> Array
             f"x must have a multiple of {2 * num_devices} tokens on axis {axis}, two chunks for "
             f"each of num_devices={num_devices}, got shape {x.shape}; pad it"
         )
-    chunks = rearrange(np.arange(length), "(half n t) -> half n t", half=2, n=num_devices)
-    # Second halves are in descending order.
-    order = rearrange([chunks[0], chunks[1, ::-1]], "half n t -> (n half t)")
+    order = places_of_slots(np.arange(length), length, num_devices)
     order = np.argsort(order) if inverse else order
     return x[(slice(None),) * (axis % x.ndim) + (order,)]

@@ -11,19 +11,22 @@ from jaxformer.functional import (
     ring_positions,
     to_ring_order,
 )
-from jaxformer.functional.attention.ring.order import HIDDEN, block_kinds
+from jaxformer.functional.attention.block_mask import MaskParts
+from jaxformer.functional.attention.ring.blocks import plan_blocks
+from jaxformer.functional.masks import Window
 
 T = 48
 
 
 def visible_blocks(n, window):
     """Blocks that device i computes in step s, [i, s], by the table that decides on skipping."""
-    kinds, counts = block_kinds(2 * n, 10, window), np.zeros((n, n), int)
+    _, kinds = plan_blocks(MaskParts(Window(*window)), 2 * n, 10)
+    kinds, counts = np.asarray(kinds), np.zeros((n, n), int)
     for device, step in np.ndindex(n, n):
         source = (device - step) % n
         for query_chunk in (device, 2 * n - 1 - device):
             for key_chunk in (source, 2 * n - 1 - source):
-                counts[device, step] += kinds[query_chunk - key_chunk + 2 * n - 1] != HIDDEN
+                counts[device, step] += kinds[query_chunk, key_chunk] > 0
     return counts
 
 

@@ -10,7 +10,14 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxformer.config import ModelConfig, RotaryConfig
 from jaxformer.functional import (
+    AlibiBias,
+    Prefix,
+    RelativeBias,
     RingLayout,
+    Rule,
+    Segments,
+    Window,
+    alibi_slopes,
     cross_entropy,
     dot_product_attention,
     from_ring_order,
@@ -30,29 +37,52 @@ def mesh():
     return jax.sharding.Mesh(devices, ("data", "sequence", "tensor"))
 
 
+IDS = np.sort(np.random.default_rng(0).integers(0, 3, (B, T), np.int32))
+KEYWORDS = {
+    "is_causal": True, "query_seq_lengths": 22,
+    "key_value_seq_lengths": np.array([T, 20, 0, 7], np.int32),
+    "query_segment_ids": IDS, "key_value_segment_ids": IDS,
+}  # fmt: skip
+FIRST = np.array([3, 0, 9, 20], np.int32)[:, None, None, None]
+RULE = Rule(lambda query, key, first, few: key * few[1] >= first, (FIRST, np.array([0, 1])))
+CASES = {
+    "keywords": (KEYWORDS, None),
+    "prefix": ({"mask": Prefix(np.array([5, 0, T, 13]))}, None),
+    "rules, alibi": (
+        {"mask": (RULE | Segments(IDS)) & ~Window(8, 3, FIRST.ravel())}, AlibiBias(alibi_slopes(4))
+    ),
+    "relative": ({"is_causal": True}, RelativeBias(normal(8, 4, seed=9), max_distance=16)),
+}  # fmt: skip
+
+
 @pytest.mark.essential
-def test_sharded_ring_and_its_gradient_equal_one_device(mesh):
-    ids = np.sort(np.random.default_rng(0).integers(0, 3, (B, T), np.int32))
-    lengths = np.array([T, 20, 0, 7], np.int32)
-    options = {"query_segment_ids": ids, "key_value_segment_ids": ids}
-    static = {"is_causal": True, "query_seq_lengths": 22, "key_value_seq_lengths": lengths}
+@pytest.mark.parametrize("case", CASES)
+def test_sharded_ring_and_its_gradient_equal_one_device(mesh, case):
+    (options, bias), in_ring_order = CASES[case], case != "rules, alibi"
     shapes = (B, T, 4, 3), (B, T, 2, 3), (B, T, 2, 5), (B, T, 4, 5)
     arrays = [normal(*shape, seed=i) for i, shape in enumerate(shapes)]
 
-    def evaluate(attend, arrays, options):
+    def evaluate(attend, arrays, bias, options):
         *inputs, cotangent = arrays
-        output, pull = jax.vjp(lambda *inputs: attend(*inputs, **options, **static), *inputs)
+        static = {k: v for k, v in KEYWORDS.items() if isinstance(v, int) and k in options}
+        output, pull = jax.vjp(lambda *inputs: attend(*inputs, **options | static), *inputs, bias)
         return output, *pull(cotangent)
 
-    layout = RingLayout(mesh=mesh, batch_axes="data", head_axes=("tensor",))
+    layout = RingLayout(
+        mesh=mesh, batch_axes="data", head_axes=("tensor",), in_ring_order=in_ring_order
+    )
     ring = functools.partial(sharded_ring_attention, layout=layout)
-    ordered = jax.tree.map(lambda x: to_ring_order(x, 2), (arrays, options))
+
+    def ordered(x, order=to_ring_order):
+        return order(x, 2) if in_ring_order and np.shape(x)[:2] == (B, T) else x
+
     evaluate_on = functools.partial(jax.jit, compiler_options=QUICK, static_argnums=0)
-    got = evaluate_on(evaluate)(ring, *ordered)
-    expected = evaluate_on(evaluate)(dot_product_attention, arrays, options)
+    got = evaluate_on(evaluate)(ring, *jax.tree.map(ordered, (arrays, bias, options)))
+    expected = evaluate_on(evaluate)(dot_product_attention, arrays, bias, options)
     assert got[0].sharding.spec[:3] == ("data", "sequence", "tensor")
-    for i, (result, value) in enumerate(zip(got, expected, strict=True)):
-        assert_close(from_ring_order(np.asarray(result), 2), value, 1e-5 if i else 1e-6)
+    leaves = zip(*map(jax.tree.leaves, (got, expected)), strict=True)
+    for i, (result, value) in enumerate(leaves):
+        assert_close(ordered(np.asarray(result), from_ring_order), value, 1e-5 if i else 1e-6)
 
 
 def test_sharded_ring_drops_other_weights_on_each_device(mesh):

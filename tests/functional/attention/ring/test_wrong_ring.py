@@ -4,7 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from jaxformer.functional import RingLayout
+from jaxformer.functional import Prefix, RingLayout, Segments
+from jaxformer.functional.masks.base import ArrayMask
 from tests.functional.wrong_calls import OBJECTS, assert_refused, described, ints, ones, rows_of
 
 RING = {"query": ones(2, 6, 4, 8), "key": ones(2, 6, 2, 8), "value": ones(2, 6, 2, 7)}
@@ -53,8 +54,11 @@ CALLS = {
         ({"query": ones(2, 4, 4, 8)}, "T", "same even T"),
         ({"axis_name": ["sequence"]}, "axis_name"),
         ({"axis_name": "x"}, "axis_name", "ConfigError", "must name a mapped axis", "'x'"),
-        ({"bias": ones(6, 6)}, "bias", "ConfigError", "takes no bias"),
-        ({"mask": ones(6, 6, dtype=bool)}, "mask", "ConfigError", "takes no mask"),
+        ({"bias": ones(6, 6)}, "bias", "ConfigError", "takes no array as bias"),
+        ({"mask": ones(6, 6, dtype=bool)}, "mask", "ConfigError", "takes no array as mask"),
+        ({"mask": ~ArrayMask(ones(6, 6, dtype=bool))}, "mask", "ConfigError", "takes no array"),
+        ({"mask": Segments(ints(2, 12))}, "query_ids"),
+        ({"mask": Prefix(13)}, "lengths of Prefix", "must be in 0 .. 12, got 13"),
         ({"query_offset": 0}, "query_offset", "ConfigError", "takes no query_offset, got 0"),
         ({"is_causal": 1}, "is_causal"),
         ({"scale": "1"}, "scale"),

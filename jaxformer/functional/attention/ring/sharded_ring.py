@@ -6,25 +6,25 @@ import math
 from typing import Any, Unpack
 
 import jax
-import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.functional.attention.inputs import AttentionKeywords, used_rng
-from jaxformer.functional.attention.ring.local import refuse_for_ring, ring_attention
-from jaxformer.functional.attention.ring.order import (
-    exchange_from_ring_order,
-    exchange_to_ring_order,
+from jaxformer.functional.attention.inputs import (
+    AttentionKeywords,
+    MaskKeywords,
+    prepare_attention,
+    used_rng,
 )
-from jaxformer.functional.checks import (
-    Array,
-    as_array,
-    as_arrays,
-    check_axes,
-    check_keywords,
-    static_bool,
+from jaxformer.functional.attention.ring.local import (
+    map_segments,
+    refuse_for_ring,
+    ring_attention,
 )
-from jaxformer.functional.masks.checks import read_lengths
+from jaxformer.functional.attention.ring.order import exchange_chunks
+from jaxformer.functional.checks import Array, as_arrays, check_axes, check_keywords, static_bool
+from jaxformer.functional.masks.base import Mask
+from jaxformer.functional.masks.rules import Rule, Segments
+from jaxformer.functional.positions.biases import AlibiBias, PositionBias
 
 _AnyMesh = jax.sharding.Mesh | jax.sharding.AbstractMesh
 
@@ -53,29 +53,28 @@ def sharded_ring_attention(
     query: Array,
     key: Array,
     value: Array,
-    bias: Array | None = None,
-    mask: Array | None = None,
+    bias: PositionBias | None = None,
+    mask: Mask | None = None,
     *,
     layout: RingLayout,
     **options: Unpack[AttentionKeywords],
 ) -> jax.Array:
     """`ring_attention` of global arrays, split over the axes of a mesh.
 
-    To use it in a model under `jax.jit`, pass `functools.partial(sharded_ring_attention,
-    layout=RingLayout(mesh=mesh))` as the attention function; the rest of the model need not know
-    that the sequence is split. Give the model tokens and segment ids in ring order
-    (`to_ring_order`), split over the same axes, and their positions, `to_ring_order(np.arange(T),
-    n, axis=0)`. Its output is in ring order, too. Only keys and values move, around the ring. With
-    `in_ring_order=False`, sequences are in their original order and every call moves queries, keys,
-    values and results into ring order and back, which costs as much traffic as about N / K + 1 ring
-    steps.
+    In training with the runner "mesh", models do it themselves. Elsewhere, under `jax.jit`, pass
+    `functools.partial(sharded_ring_attention, layout=RingLayout(mesh=mesh))` as the attention
+    function. Give the model tokens and segment ids in ring order (`to_ring_order`), split over the
+    same axes, and their positions, `to_ring_order(np.arange(T), n, axis=0)`. Its output is in ring
+    order, too. With `in_ring_order=False`, sequences are in their original order, and every call
+    moves them into ring order and back, which costs as much traffic as about N / K + 1 ring steps.
 
     Args:
         query: float `[B, T, N, H]`, in ring order unless the layout says otherwise.
         key: float `[B, T, K, H]`.
         value: float `[B, T, K, Hv]`.
-        bias: not supported, as in `ring_attention`.
-        mask: not supported.
+        bias: an `AlibiBias` or a `RelativeBias`, as in `ring_attention`.
+        mask: a rule. Ids of `Segments` are integer `[B, T]`, ordered like the query; an array of a
+            `Rule` with B as the first of four axes has a number per row.
         layout: the mesh, and which of its axes split which axes of the arrays.
         **options: the keywords of `ring_attention`. Lengths are int or integers that broadcast to
             `[B]`, and segment ids integer `[B, T]`, ordered like the query. Each device draws its
@@ -107,42 +106,60 @@ def sharded_ring_attention(
     sizes = check_axes("query", query, "B T N H")
     sizes |= check_axes("key", key, "B T K H", sizes)
     check_axes("value", value, "B T K Hv", sizes)
-    _check_divisible("batch size B", sizes["B"], mesh, batch_axes)
-    _check_divisible(
-        "sequence length T of query and key", sizes["T"], mesh, (axis_name,), per_device=2
-    )
-    _check_divisible("number of heads N of the query", sizes["N"], mesh, head_axes)
-    _check_divisible("number of heads K of key and value", sizes["K"], mesh, head_axes)
+    for axis, called, axes, per_device in (
+        ("B", "batch size B", batch_axes, 1),
+        ("T", "sequence length T of query and key", (axis_name,), 2),
+        ("N", "number of heads N of the query", head_axes, 1),
+        ("K", "number of heads K of key and value", head_axes, 1),
+    ):
+        if sizes[axis] % (parts := per_device * math.prod(mesh.shape[name] for name in axes)):
+            raise ShapeError(
+                f"the {called} must be a multiple of {parts}, {per_device} for each device of the "
+                f"mesh axes {axes}, got {sizes[axis]}; pad it, or choose another mesh"
+            )
     rest: dict[str, Any] = {**options}
-    heads = PartitionSpec(batch_axes, axis_name, head_axes)
-    arrays: dict[str, Any] = {"query": query, "key": key, "value": value}
-    specs = dict.fromkeys(arrays, heads)
-    for name in ("query_segment_ids", "key_value_segment_ids"):
-        if (ids := rest.pop(name, None)) is not None:
-            arrays[name], specs[name] = as_array(name, ids), PartitionSpec(batch_axes, axis_name)
-            check_axes(name, arrays[name], "B T", sizes)
-    ordered = tuple(arrays)  # all that have a sequence axis
-    for name in ("query_seq_lengths", "key_value_seq_lengths"):
-        lengths = read_lengths(name, rest.pop(name, None), (sizes["B"],), sizes["T"])
-        if lengths is not None:
-            arrays[name] = jnp.broadcast_to(jnp.asarray(lengths, jnp.int32), sizes["B"])
-            specs[name] = PartitionSpec(batch_axes)
     rng = used_rng(rest.get("dropout_rate", 0.0), rest.pop("dropout_rng", None))
+    keywords = {name: rest.pop(name) for name in MaskKeywords.__annotations__ if name in rest}
+    inputs = prepare_attention(query, key, value, bias, mask, **keywords)
+    arrays: dict[str, Any] = {"query": query, "key": key, "value": value}
+    split = PartitionSpec(batch_axes, axis_name)
+    heads, rows = PartitionSpec(*split, head_axes), PartitionSpec(batch_axes)
+    specs: dict[str, Any] = dict.fromkeys(arrays, heads)
+
+    def specs_of_rule(rule: Any) -> Any:
+        if not isinstance(rule, Rule):
+            return split if isinstance(rule, Segments) else rows
+        by_row = [array.ndim == 4 and len(array) == sizes["B"] for array in rule.arrays]
+        specs = tuple(rows if is_by_row else PartitionSpec() for is_by_row in by_row)
+        return dataclasses.replace(rule, arrays=specs)
+
+    arrays |= {"mask": inputs.mask, "bias": inputs.position_bias}
+    specs["mask"] = jax.tree.map(
+        specs_of_rule, inputs.mask, is_leaf=lambda part: isinstance(part, Segments | Rule)
+    )
+    specs["bias"] = PartitionSpec(*[None] * (not isinstance(bias, AlibiBias)), head_axes)
+    move = functools.partial(exchange_chunks, axis_name=axis_name, axis=1)
 
     def attend(arrays: dict[str, Any], rng: jax.Array | None) -> jax.Array:
         for axis in (*batch_axes, *head_axes):
             if rng is not None:
                 rng = jax.random.fold_in(rng, jax.lax.axis_index(axis))
         if not layout.in_ring_order:
-            move = functools.partial(exchange_to_ring_order, axis_name=axis_name, axis=1)
-            arrays |= {name: move(arrays[name]) for name in ordered}
+            arrays |= {name: move(arrays[name]) for name in ("query", "key", "value")}
+            arrays["mask"] = map_segments(functools.partial(jax.tree.map, move), arrays["mask"])
         output = ring_attention(**arrays, **rest, axis_name=axis_name, dropout_rng=rng)
-        if layout.in_ring_order:
-            return output
-        return exchange_from_ring_order(output, axis_name=axis_name, axis=1)
+        return output if layout.in_ring_order else move(output, back=True)
 
     in_specs = specs, PartitionSpec()
     return jax.shard_map(attend, mesh=mesh, in_specs=in_specs, out_specs=heads)(arrays, rng)
+
+
+def exchange(x: jax.Array, layout: RingLayout, *, back: bool = False) -> jax.Array:
+    """Moves an array `[B, T, ...]` of a mesh from original order into ring order, or back."""
+    mesh, batch_axes, axis_name, _ = _checked_layout(layout)
+    move = functools.partial(exchange_chunks, axis_name=axis_name, axis=1, back=back)
+    split = PartitionSpec(batch_axes, axis_name)
+    return jax.shard_map(move, mesh=mesh, in_specs=split, out_specs=split)(x)
 
 
 def _checked_layout(
@@ -175,15 +192,3 @@ def _checked_layout(
                 )
             seen.append(axis)
     return mesh, named["batch_axes"], layout.sequence_axis, named["head_axes"]
-
-
-def _check_divisible(
-    called: str, size: int, mesh: _AnyMesh, axes: tuple[str, ...], *, per_device: int = 1
-) -> None:
-    """Checks that an axis can be cut into `each` parts for every device."""
-    parts = per_device * math.prod(mesh.shape[axis] for axis in axes)
-    if size % parts:
-        raise ShapeError(
-            f"the {called} must be a multiple of {parts}, {per_device} for each device of the "
-            f"mesh axes {axes}, got {size}; pad it, or choose another mesh"
-        )
