@@ -144,7 +144,7 @@ def test_rotary_positions_are_those_of_the_model(classification_run, tmp_path, c
     shown = f"(5 shown, {run.config.model.max_len} trained)"
     assert name == "rotary_heatmaps"
     assert options["title"] == f"rotary positions of run\n{shown}"
-    assert np.array_equal(cos, expected.cos) and np.array_equal(sin, expected.sin)
+    assert np.array_equal([cos, sin], expected.values)
 
 
 def test_encoder_and_decoder_have_files_of_their_own(

@@ -102,8 +102,16 @@ def _scheme_positions(config: ModelConfig, params: Any, length: int, causal: boo
     variables = {"params": jax.tree.map(jnp.asarray, params)}
     positions = jnp.arange(length)[None]
     if isinstance(scheme, RotaryPositions):
-        cos, sin = scheme.apply(variables, positions, method=RotaryPositions.tables)
-        return Positions(kind, np.stack([cos[0], sin[0]]))
+        features, width = np.arange(config.key_dim), scheme.scheme.rotary_dim or config.key_dim
+        is_half = scheme.scheme.layout == "half"
+        is_first = features < width // 2 if is_half else (features % 2 == 0) & (features < width)
+        # A pair (1, 0) becomes (cos, sin).
+        pairs = jnp.broadcast_to(jnp.float32(is_first), (1, length, 1, config.key_dim))
+        rotate = scheme.apply(variables, positions, config.max_len, method=type(scheme).rotation)
+        turned = np.asarray(rotate(pairs, pairs)[0][0, :, 0])
+        return Positions(
+            kind, np.stack([turned[:, is_first], turned[:, ~is_first & (features < width)]])
+        )
     encoding = scheme.apply(variables, positions, method=type(scheme).encoding)
     if encoding is not None:
         return Positions(kind, np.asarray(encoding[0], np.float32))
