@@ -73,6 +73,7 @@ def assert_equal_results(expected, got):
         np.testing.assert_allclose(result, value, rtol=1e-5, atol=1e-6 * largest)
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("case", CASES)
 def test_a_model_whose_tokens_are_split_gives_what_one_device_gives(case):
     changes, inputs, options = CASES[case]
