@@ -9,7 +9,7 @@ import jax
 
 from jaxformer import __version__
 from jaxformer.errors import CheckpointError
-from jaxformer.runs.data.summary import DataSummary
+from jaxformer.runs.data.values import DataSummary
 from jaxformer.runs.folder.files import is_run
 from jaxformer.runs.weights.source import WeightSource
 from jaxformer.storage import lock_holder

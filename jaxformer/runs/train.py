@@ -20,7 +20,7 @@ from jaxformer.runs.weights.preparing import PreparedRun, prepare_run
 from jaxformer.runs.weights.run_folder import load_base, write_base
 from jaxformer.runs.weights.shapes import require_training_memory
 from jaxformer.runs.weights.source import Start, WeightSource
-from jaxformer.runs.weights.trials import adapt, can_share, run_recipe, training_runner
+from jaxformer.runs.weights.trials import adapt, run_recipe, training_runner
 from jaxformer.storage import LOCK, as_path
 from jaxformer.training import FitResult, TrainingData, make_schedule
 from jaxformer.training.callbacks import Callback
@@ -28,7 +28,7 @@ from jaxformer.training.checkpoints.open_run import OpenRun, open_run
 from jaxformer.training.fit import fit_run
 from jaxformer.training.parallel import Runner, in_first_process, require_same
 from jaxformer.training.records.profiles import check_profile
-from jaxformer.training.trial import Recipe, RunSpec, make_programs, shared_programs
+from jaxformer.training.trial import Recipe, RunSpec, shared_programs
 
 _LOG = logging.getLogger(__name__)
 
@@ -85,9 +85,8 @@ def train_run(
         run = start_run(config, opened, runner, task=task, base=base)
         if on_start is not None:
             on_start(run.task)
-        make, loop = run.recipe.make, run.task.config.training
-        make_or_share = shared_programs if can_share(make) else make_programs
-        programs = make_or_share(make, loop, runner)
+        loop = run.task.config.training
+        programs = shared_programs(run.recipe.make, loop, runner)
         spec = RunSpec(run.recipe, run.data, loop, tuple(callbacks), opened)
         return fit_run(spec, runner, programs, profile=profile)
 

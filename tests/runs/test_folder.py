@@ -8,7 +8,7 @@ import pytest
 
 from jaxformer import runs, storage
 from jaxformer.errors import CheckpointError, StorageError
-from jaxformer.runs.data.summary import DataSummary
+from jaxformer.runs.data.values import DataSummary
 from jaxformer.runs.folder import files
 from jaxformer.runs.folder.files import folder_damage, read_run_config
 from jaxformer.storage import write_json

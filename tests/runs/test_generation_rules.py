@@ -14,15 +14,6 @@ TEXT = "the cat sat on the mat"
 REFUSED = "typical_p=0.9; .* ignore=\\('typical_p',\\), or --ignore typical_p"
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """A decoder and an encoder-decoder, which say nothing of generation but tokens and lengths."""
-    root = tmp_path_factory.mktemp("folders")
-    pretrained_folders.llama(root / "llama")
-    pretrained_folders.t5(root / "t5")
-    return root
-
-
 def with_settings(folder, target, **settings):
     """A copy of a folder that says more of generation."""
     shutil.copytree(folder, target)
@@ -32,15 +23,16 @@ def with_settings(folder, target, **settings):
 
 
 @pytest.fixture(scope="module")
-def refused(folders):
+def refused(folders, tmp_path_factory):
     """A decoder with a setting of generation that is not supported."""
-    return with_settings(folders / "llama", folders / "refused", typical_p=0.9)
+    target = tmp_path_factory.mktemp("refused") / "model"
+    return with_settings(folders("llama")[0], target, typical_p=0.9)
 
 
 def test_continuations_follow_the_folder_and_calls_their_options(folders, tmp_path):
     (blue,) = pretrained_folders.tokenizer(["<s>", "</s>", "<|eot|>"]).encode("blue").ids
     rules = {"no_repeat_ngram_size": 1, "min_length": 14, "eos_token_id": [1, 2, blue]}
-    run = runs.open_run(with_settings(folders / "llama", tmp_path / "model", **rules))
+    run = runs.open_run(with_settings(folders("llama")[0], tmp_path / "model", **rules))
     free = run.generate(TEXT, max_new_tokens=8, no_repeat_ngram_size=0, min_length=0)
     assert free.split()[-1] == "blue" and len(free.split()) < 7
     found = run.generate(TEXT, max_new_tokens=8).split()
@@ -50,7 +42,7 @@ def test_continuations_follow_the_folder_and_calls_their_options(folders, tmp_pa
 
 def test_translations_follow_the_folder_and_calls_their_options(folders, tmp_path):
     rules = {"no_repeat_ngram_size": 1, "min_length": 9}
-    run = runs.open_run(with_settings(folders / "t5", tmp_path / "model", **rules))
+    run = runs.open_run(with_settings(folders("t5")[0], tmp_path / "model", **rules))
     assert run.config.translation.min_new_tokens == 8
     ((free,),) = run.translate([TEXT], no_repeat_ngram_size=0, min_new_tokens=0)
     ((found,),) = run.translate([TEXT])
@@ -62,7 +54,7 @@ def test_translations_follow_the_folder_and_calls_their_options(folders, tmp_pat
 def test_max_length_counts_the_prompt(folders, tmp_path):
     def opened(name, length):
         return runs.open_run(
-            with_settings(folders / name, tmp_path / f"{name}{length}", max_length=length)
+            with_settings(folders(name)[0], tmp_path / f"{name}{length}", max_length=length)
         )
 
     text = " to blue blue blue blue"  # as transformers continues the prompt of 7 tokens
@@ -112,7 +104,7 @@ def test_settings_that_are_not_supported_stay_with_a_run(refused, tmp_path):
 def test_settings_are_refused_for_the_kind_of_model_that_has_no_option(
     folders, tmp_path, name, settings
 ):
-    folder = with_settings(folders / name, tmp_path / "model", **settings)
+    folder = with_settings(folders(name)[0], tmp_path / "model", **settings)
     run = runs.open_run(folder)
     assert run.decoding.unsupported == settings
     ((setting, value),) = settings.items()
@@ -143,7 +135,7 @@ DRAWN = {"do_sample": True, "temperature": 0.5, "top_k": 7}
 def test_settings_that_are_refused_together_are_written_as_they_were(
     folders, tmp_path, name, settings
 ):
-    folder = with_settings(folders / name, tmp_path / "model", **settings)
+    folder = with_settings(folders(name)[0], tmp_path / "model", **settings)
     run = runs.open_run(folder)
     with pytest.raises(ConfigError, match="has unsupported generation settings"):
         run.translate([TEXT]) if name == "t5" else run.generate(TEXT)
@@ -155,7 +147,7 @@ def test_settings_that_are_refused_together_are_written_as_they_were(
 
 
 def test_files_are_not_scored_by_another_translation_than_the_folder_asks_for(folders, tmp_path):
-    folder = with_settings(folders / "t5", tmp_path / "model", typical_p=0.9)
+    folder = with_settings(folders("t5")[0], tmp_path / "model", typical_p=0.9)
     pairs = tiny.write(tmp_path / "pairs.tsv", [f"{TEXT}\tthe dog"])
     with pytest.raises(ConfigError, match="typical_p=0.9"):
         runs.open_run(folder).evaluate([pairs])

@@ -7,7 +7,7 @@ import pytest
 
 from jaxformer import runs, text
 from jaxformer.config import ExpertsConfig
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.errors import ConfigError
 from jaxformer.runs.data import view
 from jaxformer.training import SingleRunner
 from tests.runs import tiny
@@ -72,21 +72,6 @@ def test_prompts_from_the_validation_text_end_with_a_word(tmp_path, line, max_le
     model = runs.LanguageModel(config=config, tokenizers=(text.byte_tokenizer(),))
     task = runs.LanguageModelTask(model=model)
     assert task.default_prompts([f"  {line}\n"]) == (prompt,) * 3
-
-
-def test_sequence_longer_than_the_text_is_refused(tmp_path):
-    """Before anything of its length is made: this one would take terabytes."""
-    path = tiny.write(tmp_path / "text.txt", ["one two one two"] * 99)
-    for max_len in (4096, 2**31 - 1):
-        config = tiny.config_of_text(
-            tmp_path, {"paths": (path,)}, tokenizer={"kind": "byte"}, model={"max_len": max_len}
-        )
-        message = (
-            f"the training text must be longer than one sequence, model.max_len = {max_len:,} "
-            r"tokens, got 1,\d+; lower model.max_len, or add text"
-        )
-        with pytest.raises(DataError, match=message):
-            tiny.prepare(config)
 
 
 @pytest.mark.parametrize("architecture", ["decoder", "encoder"])

@@ -17,24 +17,18 @@ from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.runs.weights.preparing import prepare_run
 from jaxformer.runs.weights.trials import adapt, combine_of
 from jaxformer.training import SingleRunner
-from tests.runs import tiny
+from tests.runs import test_start, tiny
 from tests.training import saved
 
-OWN = [f"the {animal} sat on the {place}" for animal in ("cat", "dog") for place in ("mat", "log")]
+OWN = test_start.OWN
 OTHER = [f"the {animal} ran to the {place}" for animal in ("cat", "dog") for place in ("mat",)]
 LORA = LoraConfig(rank=2, alpha=6.0)
 
 
 def config(folder, lines=OWN, **changes):
-    """A decoder of the shapes of test_start.py, so that it is compiled once for both."""
     folder.mkdir(exist_ok=True)
-    paths = (tiny.write(folder / "text.txt", lines * 9),)
-    data = {"source": "files", "paths": paths}
-    changes["model"] = {"vocab_size": 17, "dropout_rate": 0.0} | changes.get("model", {})
-    changes["training"] = {"steps": 4, "checkpoint_every": 2, "eval_every": 2} | changes.get(
-        "training", {}
-    )
-    return tiny.config(folder, architecture="decoder", data=data, **changes)
+    changes["training"] = {"eval_every": 2} | changes.get("training", {})
+    return test_start.config(folder, lines, **changes)
 
 
 def adapting(folder, source, **changes):

@@ -5,7 +5,7 @@ import pytest
 
 from jaxformer import runs, text
 from jaxformer.cli import main
-from jaxformer.config import MixtureSourceConfig, config_to_toml
+from jaxformer.config import MixtureSourceConfig
 from jaxformer.errors import DataError
 from tests.runs import tiny
 
@@ -138,11 +138,3 @@ def test_source_that_cannot_be_used_is_named_in_one_line(tmp_path, path, message
     with pytest.raises(DataError, match=message) as found:
         runs.prepare_task(experiment(tmp_path, mixture=(*sources(tmp_path), more)))
     assert "\n" not in str(found.value)
-
-
-def test_files_take_the_place_of_a_mixture_on_the_command_line(tmp_path, capsys):
-    config = tmp_path / "tiny.toml"
-    config.write_text(config_to_toml(experiment(tmp_path)), encoding="utf-8")
-    main(["inspect", str(config), "--data.paths", f"{tmp_path}/code/*.py", "--rows", "1"])
-    out = " ".join(capsys.readouterr().out.split())
-    assert "documents" in out and "source: " not in out

@@ -14,12 +14,10 @@ from jaxformer.config import (
     ModelConfig,
     RelativeConfig,
     RotaryConfig,
-    SinusoidalConfig,
-    YarnScalingConfig,
 )
 from jaxformer.errors import ConfigError
 from jaxformer.functional import AlibiBias, alibi_slopes, rotary_tables, sinusoidal_positions
-from jaxformer.functional.positions.scaling import LinearScaling, YarnScaling
+from jaxformer.functional.positions.scaling import LinearScaling
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
 
 MODELS = {
@@ -58,25 +56,6 @@ def test_positions_without_parameters_are_those_of_the_functions(kind):
     assert found.kind == "rotary"
     expected = rotary_tables(5, 2, base=50.0, scaling=LinearScaling(2.0))
     np.testing.assert_array_equal(found.values, expected)
-
-
-def test_settings_of_positions_reach_the_functions():
-    settings = SinusoidalConfig(base=50.0, layout="half")
-    found = runs.model_positions(*model("decoder", settings), 5)["model"]
-    expected = sinusoidal_positions(5, 6, base=50.0, layout="half")
-    np.testing.assert_array_equal(found.values, expected)
-    options = dict(
-        factor=3.0, original_max_len=16, beta_fast=5.0, beta_slow=0.5, truncate=False, mscale=0.7,
-        mscale_all_dim=0.3,
-    )  # fmt: skip
-    scaling = YarnScalingConfig(**options)
-    config, params = model("decoder", RotaryConfig(base=7.0, scaling=scaling), head_dim=8)
-    found = runs.model_positions(config, params, 5)["model"]
-    expected = rotary_tables(5, 8, base=7.0, scaling=YarnScaling(**options))
-    np.testing.assert_array_equal(found.values, expected)
-    rounded = dataclasses.replace(scaling, truncate=True)
-    config = dataclasses.replace(config, positions=RotaryConfig(base=7.0, scaling=rounded))
-    assert (runs.model_positions(config, params, 5)["model"].values != np.stack(expected)).any()
 
 
 def test_learned_positions_are_the_first_rows_of_the_parameters():

@@ -123,13 +123,6 @@ def test_command_says_what_is_there_and_what_was_left_out(tmp_path, capsys):
     assert "quickstart" in one_line(capsys, "prepare", "quickstar")
 
 
-def test_file_for_both_parts_is_refused(tmp_path):
-    made = experiment(tmp_path)
-    both = tiny.change(made, data={"validation_paths": (str(tmp_path / "*.jsonl"),)})
-    with pytest.raises(DataError, match="data.validation_paths must be other files than data.pa"):
-        tiny.prepare(both)
-
-
 def test_built_in_documents_are_split_and_have_each_paragraph_once(tmp_path):
     made = tiny.config(tmp_path, architecture="decoder", data={"source": "python"})
     source = runs.LanguageModelTask.read(made).train[""]

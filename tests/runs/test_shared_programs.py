@@ -136,32 +136,3 @@ def test_loop_settings_that_steps_depend_on_tell_programs_apart(folder, unshared
     for changes in ({"accumulate_steps": 2}, {"skip_bad_steps": 1}, {"average_decay": 0.9}):
         other = dataclasses.replace(loop, **changes)
         assert trial.shared_programs(make, other, runner) is not programs
-
-
-class OfOneself(runs.LanguageModel):
-    """A model whose loss is a function of its own, which cannot be compared."""
-
-    def loss(self, label_smoothing):
-        inner = super().loss(label_smoothing)
-        return lambda params, batch, rng: inner(params, batch, rng)
-
-
-class TaskOfOneself(runs.LanguageModelTask):
-    text_model = OfOneself
-
-
-def test_functions_as_losses_share_nothing_and_are_not_kept(folder, unshared):
-    losses = []
-    inner = OfOneself.loss
-
-    def noted(model, label_smoothing):
-        losses.append(inner(model, label_smoothing))
-        return losses[-1]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OfOneself, "loss", noted)
-        runs.train_run(config(folder, "own"), task=TaskOfOneself)
-    held = [weakref.ref(losses.pop()) for _ in range(len(losses))]
-    gc.collect()
-    assert trial._cached.cache_info().currsize == 0
-    assert held and all(each() is None for each in held)

@@ -150,26 +150,19 @@ def test_start_from_another_model_is_refused(source, tmp_path, change, message):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("there", "here", "differs"),
-    [
-        # A base stretches what rotary positions turn; of added ones, the weights have learnt it.
-        ({"positions": RotaryConfig(base=100.0)}, {"positions": RotaryConfig(base=900.0)}, None),
-        (
-            {"positions": SinusoidalConfig(base=100.0)},
-            {"positions": SinusoidalConfig(base=900.0)},
-            "model.positions.base: 100.0 there, 900.0 here",
-        ),
-    ],
-)
-def test_base_of_positions_may_differ_where_they_rotate(tmp_path, there, here, differs):
-    made = config(tmp_path)
-    tiny.put_config(tmp_path / "other", config_to_toml(tiny.change(made, model=there)))
-    # Where nothing differs, what comes next is missing: the other run's checkpoints.
-    made = dataclasses.replace(tiny.change(made, model=here), init_from=str(tmp_path / "other"))
-    error, message = (ConfigError, differs) if differs else (CheckpointError, "checkpoint")
-    with pytest.raises(error, match=message):
-        prepare_run(made)
+def test_base_of_positions_may_differ_where_they_rotate(tmp_path):
+    """A base stretches what rotary positions turn; of added ones, the weights have learnt it."""
+    for kind, error, message in (
+        (RotaryConfig, CheckpointError, "checkpoint"),  # what comes next is missing
+        (SinusoidalConfig, ConfigError, "model.positions.base: 100.0 there, 900.0 here"),
+    ):
+        there, here = (
+            tiny.change(config(tmp_path), model={"positions": kind(base=base)})
+            for base in (100.0, 900.0)
+        )
+        tiny.put_config(tmp_path / "other", config_to_toml(there))
+        with pytest.raises(error, match=message):
+            prepare_run(dataclasses.replace(here, init_from=str(tmp_path / "other")))
 
 
 @pytest.mark.parametrize(

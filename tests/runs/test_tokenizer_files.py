@@ -82,8 +82,6 @@ def test_file_without_a_tokenizer_is_one_line(tmp_path, content, message):
     (tmp_path / "their.json").unlink()
     if content is not None:
         (tmp_path / "their.json").write_text(content)
-    with pytest.raises(
-        DataError, match=rf"tokenizer.path must be .*their.json: {message}"
-    ) as found:
+    with pytest.raises(DataError, match=rf"their.json: {message}") as found:
         tiny.prepare(made)
     assert "\n" not in str(found.value)

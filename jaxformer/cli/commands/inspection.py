@@ -57,6 +57,7 @@ def inspect(
         f"training {name}: {sizes.min():,} to {sizes.max():,} tokens, median "
         f"{_number(statistics.median(sizes.tolist()))}"
         for name, sizes in report.view.lengths.items()
+        if sizes.size
     ]
     show_named("lengths", *lengths)
     for index, shared in enumerate(report.shared):
@@ -70,7 +71,7 @@ def inspect(
 def _show_run(folder: pathlib.Path) -> None:
     """Prints the config, data and progress of a run, and commands to run next."""
     from jaxformer import runs
-    from jaxformer.runs.data.summary import load_summary
+    from jaxformer.runs.data.values import load_summary
     from jaxformer.runs.folder.files import CHECKPOINTS
     from jaxformer.training.checkpoints import Checkpoints, checkpoint_steps
 

@@ -78,12 +78,7 @@ def _without(config: TokenizerConfig, added: Sequence[str]) -> TokenizerConfig:
 
 def _read_tokenizer(path: str, end_of_text: str | None) -> text.Tokenizer:
     """Reads a tokenizer's file; `end_of_text` is None if it has jaxformer's name or is absent."""
-    try:
-        tokenizer = text.Tokenizer.load(path)
-    except DataError as error:
-        raise DataError(
-            f"tokenizer.path must be a tokenizer.json of the tokenizers library: {error}"
-        ) from None
+    tokenizer = text.Tokenizer.load(path)
     if end_of_text is not None:
         tokenizer = tokenizer.with_roles(text.TokenRoles(end_of_text=end_of_text))
         if tokenizer.end_of_text is None:

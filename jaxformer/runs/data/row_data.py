@@ -1,7 +1,7 @@
 """Rows of text as training examples."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from jaxformer import text
@@ -60,9 +60,3 @@ def split_files(table: type[text.Table], config: DataConfig) -> Split:
     require_other_files(config)
     validation, counts = table.read(config.validation_paths, errors=config.errors)
     return Split(scan_files(table, config, config.paths), validation, counts)
-
-
-def split_phrasebook(rows: Callable[[Sequence[text.Phrase]], text.Table]) -> Split:
-    """Splits the phrasebook into training and validation tables, made by `rows`."""
-    training, validation = text.load_phrasebook()
-    return Split(text.Corpus.of(rows(training)), rows(validation))

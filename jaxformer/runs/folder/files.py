@@ -8,7 +8,7 @@ from typing import NamedTuple
 from jaxformer import __version__
 from jaxformer.config import ExperimentConfig, config_differences, config_to_toml, load_config
 from jaxformer.errors import CheckpointError
-from jaxformer.runs.data.summary import DataSummary, load_summary, save_summary
+from jaxformer.runs.data.values import DataSummary, load_summary, save_summary
 from jaxformer.storage import (
     DRAFT,
     HOLDER,

@@ -13,7 +13,6 @@ from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import DataError
 from jaxformer.runs.data.prepare import fingerprint
-from jaxformer.runs.data.summary import DataSummary
 from jaxformer.runs.data.text_sources import (
     DocumentText,
     check_tokens,
@@ -23,7 +22,7 @@ from jaxformer.runs.data.text_sources import (
     train_texts,
     validation_texts,
 )
-from jaxformer.runs.data.values import Split, counted
+from jaxformer.runs.data.values import DataSummary, Split, counted
 from jaxformer.runs.data.view import DataView
 from jaxformer.runs.folder.files import VALIDATION
 from jaxformer.runs.tasks.task import Task

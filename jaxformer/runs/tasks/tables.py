@@ -11,15 +11,8 @@ from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError
 from jaxformer.runs.data.prepare import evenly_chosen, fingerprint
-from jaxformer.runs.data.row_data import (
-    EncodedRows,
-    encode_corpus,
-    encode_table,
-    split_files,
-    split_phrasebook,
-)
-from jaxformer.runs.data.summary import DataSummary
-from jaxformer.runs.data.values import Split, counted
+from jaxformer.runs.data.row_data import EncodedRows, encode_corpus, encode_table, split_files
+from jaxformer.runs.data.values import DataSummary, Split, counted
 from jaxformer.runs.data.view import DataView
 from jaxformer.runs.folder.files import VALIDATION
 from jaxformer.runs.tasks.task import Task
@@ -69,7 +62,8 @@ class TableTask(Task):
     def read(cls, config: ExperimentConfig) -> Split:
         """Reads the files of the config, or the phrasebook, and holds out rows for validation."""
         if config.data.source == "phrasebook":
-            return split_phrasebook(cls.phrase_rows)
+            train, validation = map(cls.phrase_rows, text.load_phrasebook())
+            return Split(text.Corpus.of(train), validation)
         if not config.data.paths:
             raise ConfigError(
                 f"data.source {config.data.source!r} needs data.paths: files with lines of "

@@ -11,8 +11,7 @@ from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import DataError
 from jaxformer.runs.data.prepare import cache_dir, train_tokenizer
-from jaxformer.runs.data.summary import DataSummary
-from jaxformer.runs.data.values import Split
+from jaxformer.runs.data.values import DataSummary, Split
 from jaxformer.runs.data.view import DataView, plain_texts
 from jaxformer.runs.folder.files import VALIDATION
 from jaxformer.runs.text_models.text_model import TextModel

@@ -16,7 +16,7 @@ from jaxformer.interop import (
     save_huggingface,
     save_params,
 )
-from jaxformer.runs.data.summary import DataSummary
+from jaxformer.runs.data.values import DataSummary
 from jaxformer.runs.folder.files import CHECKPOINTS, require_free, start_folder
 from jaxformer.runs.use.opening import open_run
 from jaxformer.runs.weights.huggingface import HuggingFaceWeights, is_adapter, is_huggingface

@@ -124,10 +124,12 @@ def load_base(
         )
 
     try:
-        is_same = source.digest == stored["sha256"]
-        start = source.start(model, runner) if is_same else None
+        digest = source.digest
+    except CheckpointError:
+        digest = stored["sha256"]  # missing; reported below
+    if digest != stored["sha256"]:
+        raise missing("is not the one of the training: its SHA-256 differs")
+    try:
+        return source.start(model, runner)
     except (CheckpointError, ConfigError) as error:
         raise missing(f"cannot be read: {error}") from None
-    if start is None:
-        raise missing("is not the one of the training: its SHA-256 differs")
-    return start

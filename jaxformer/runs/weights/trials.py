@@ -35,7 +35,7 @@ from jaxformer.training import (
 )
 from jaxformer.training.losses import Combine
 from jaxformer.training.parallel import Runner
-from jaxformer.training.trial import Recipe, is_value
+from jaxformer.training.trial import Recipe
 
 _LOG = logging.getLogger(__name__)
 
@@ -122,14 +122,6 @@ def run_recipe(model: TextModel, params: Any, frozen: Any = None) -> Recipe:
         factors=rate_factors(model),
     )
     return Recipe(make, numbers, None if draws else params, frozen)
-
-
-def can_share(make: Any) -> bool:
-    """Whether another run's may be equal, so that its programs are worth keeping."""
-    return all(
-        part is None or is_value(part)
-        for part in (make.loss, make.validation_loss, make.draw_params)
-    )
 
 
 def numbers_of(config: ExperimentConfig) -> dict[str, float]:
