@@ -40,7 +40,7 @@ def test_base_that_has_moved_is_given_by_a_flag(adapted, trained, capsys):
     (folder / "base").rename(folder / "moved")
     words = ("evaluate", folder / "run")
     error = one_line(capsys, *words)
-    assert "No such file" in error and "pass its new location: --base FOLDER" in error
+    assert "there is no such folder" in error and "pass its new location: --base FOLDER" in error
     main([*map(str, words), "--base", str(folder / "moved")])
     assert f"validation loss at step 10: {loss} nats" in capsys.readouterr().out
     resuming = ["train", str(folder / "run/config.toml"), "--training.steps", "11"]

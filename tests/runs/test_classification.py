@@ -106,15 +106,6 @@ def test_probabilities_are_those_of_the_model_on_a_text_alone(run, validation):
         assert [c.name for c in classes] == sorted(expected, key=expected.__getitem__)[::-1]
 
 
-def test_more_texts_than_are_classified_at_a_time_keep_their_order(run, validation):
-    texts = [*validation[0]] * 3  # 42, of which 32 at a time, sorted by length
-    together = run.classify(texts)
-    assert together[:14] == together[14:28] == together[28:]
-    alone = [run.classify([text])[0][0].name for text in texts[:14]]
-    assert alone == [classes[0].name for classes in together[:14]]
-    assert run.classify([]) == []
-
-
 @pytest.mark.parametrize(
     ("text", "num_best", "message"),
     [

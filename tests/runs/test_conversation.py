@@ -95,17 +95,6 @@ def test_answers_are_what_the_model_finds_likeliest_behind_the_question(trained)
         run.require(runs.Translator)
 
 
-def test_examples_are_the_conversations_for_training(tmp_path):
-    task = runs.prepare_task(
-        experiment(tmp_path, tokenizer={"kind": "byte"}, model={"max_len": 70})
-    )
-    decoded = {task.model.decode(example["tokens"]) for example in task.train.examples}
-    rows = set(task.validation.rows.prompts)
-    assert decoded == {
-        f"user\n{one}\nassistant\n{one.split()[0]}" for one in QUESTIONS if one not in rows
-    }
-
-
 def test_tokenizers_know_the_text_of_the_template(tmp_path):
     for kind, template in (("character", "plain"), ("word", "chatml")):
         made = experiment(

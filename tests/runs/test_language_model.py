@@ -7,7 +7,6 @@ import pytest
 
 from jaxformer import runs, text
 from jaxformer.config import ExpertsConfig
-from jaxformer.errors import ConfigError
 from jaxformer.runs.data import view
 from jaxformer.training import SingleRunner
 from tests.runs import tiny
@@ -87,14 +86,3 @@ def test_how_full_sequences_are_is_logged_before_the_first_step(tmp_path, archit
     assert "training sequences: 3 of 90 tokens, 83% full" in tiny.logged_before_the_first_step(
         config
     )
-
-
-def test_kind_of_model_of_ones_own_is_named_where_it_is_needed(tmp_path):
-    class Hummer(runs.LanguageModel):
-        kind = "a hummer, which hums"
-
-    run = tiny.untrained_language_model(tmp_path)
-    assert run.require(Hummer, runs.LanguageModel) is run
-    message = "is a language model, but this needs a hummer; to continue text: jaxformer generate"
-    with pytest.raises(ConfigError, match=message):
-        run.require(Hummer)

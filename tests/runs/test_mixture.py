@@ -100,16 +100,6 @@ def test_inspection_names_the_source_of_each_row(tmp_path):
     )  # one of each is cut
 
 
-def test_characters_of_a_mixture_are_all_known(tmp_path):
-    mixture = sources(tmp_path)
-    rare = {name: chr(0x4E00 + i) for i, name in enumerate(map(str, range(COUNTS["code"])))}
-    for name, character in rare.items():
-        (tmp_path / "code" / f"{name}.py").write_text(f"for x in y: {character}", encoding="utf-8")
-    made = experiment(tmp_path, mixture=mixture, tokenizer={"kind": "character"})
-    words = runs.prepare_task(made).tokenizer.words
-    assert set(words) == {*"".join(TEXTS["web"]), *"for x in y: ", *rare.values()}
-
-
 def write_files(folder):
     """Files that a mixture cannot be made of, beside those that it can."""
     sources(folder)
