@@ -53,6 +53,8 @@ def replacing(path: str | pathlib.Path) -> Iterator[pathlib.Path]:
             folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         draft = folder / f".{secrets.token_hex(8)}.draft"
         try:
+            if not in_bucket(path) and path.exists():  # root may replace even a device
+                _require_regular(path)
             yield draft
             if in_bucket(path):
                 system, key = bucket_system(path)
@@ -125,11 +127,15 @@ def open_regular(path: str | pathlib.Path) -> io.BufferedReader:
         if stream.details["type"] == "directory":
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         return io.BufferedReader(stream, _READ)
+    _require_regular(path)  # opening a FIFO would block
+    return path.open("rb")
+
+
+def _require_regular(path: pathlib.Path) -> None:
     mode = os.stat(path).st_mode
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # opening a FIFO would block
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         kind = "FIFO" if stat.S_ISFIFO(mode) else "device"
         raise OSError(errno.EINVAL, f"it is a {kind}, not a regular file", str(path))
-    return path.open("rb")
 
 
 def read_regular(path: str | pathlib.Path) -> bytes:

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import random
 import shutil
 
 import pytest
@@ -11,7 +12,9 @@ from jaxformer.storage import files_below
 from jaxformer.training import Checkpoints, read_metrics
 from jaxformer.training.checkpoints import checkpoint_steps
 from tests.cli.commands import one_line, output, write_config
+from tests.cli.forks import LOCKED, Forks
 from tests.cli.test_hosts import Job, errors, tiny_config
+from tests.cli.test_kills import Case
 from tests.records import without_meters
 
 
@@ -85,6 +88,32 @@ def copied(run, folder):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes((run / path).read_bytes())
     return folder
+
+
+@pytest.fixture
+def forks(bucket):
+    """Processes that know of the bucket."""
+    with Forks() as forks:
+        yield forks
+
+
+@pytest.mark.slow
+def test_25_random_kills(tmp_path, bucket, forks):
+    """The run goes on by the same command, and ends bit for bit as one on a disk."""
+    case, chance, kills, runs = Case("decoder", tmp_path, forks), random.Random(0), 0, 0
+    seconds = case.run(bucket / "whole")
+    while kills < 25:
+        out = bucket / f"run{runs}"
+        wait = 0.0  # until a lock that is not renewed is taken
+        while kills < 25:
+            if case.run(out, kill_after=wait + chance.uniform(0.05, 0.9) * seconds) is not None:
+                break
+            kills, wait = kills + 1, LOCKED
+        else:
+            case.run(out)
+        case.check(copied(out, tmp_path / out.name))
+        runs += 1
+    print(f"{kills} kills in {runs} runs")
 
 
 @pytest.mark.slow

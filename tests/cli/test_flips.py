@@ -32,13 +32,15 @@ def same(first, second):
     return len(leaves[0]) == len(leaves[1]) and all(map(np.array_equal, *leaves))
 
 
-def test_flipped_bits_are_found_or_harmless(run):
-    """One in each file; a damaged checkpoint is passed over for an older one."""
+@pytest.mark.parametrize("flips", [1, pytest.param(20, marks=pytest.mark.slow)])
+def test_flipped_bits_are_found_or_harmless(run, flips):
+    """In each file; a damaged checkpoint is passed over for an older one."""
     expected, count = {step: opened(run, step)[1] for step in (10, 20)}, 0
     files = sorted(path for path in run.rglob("*") if path.stat().st_size and path.is_file())
-    for path in files:
+    bits = np.random.default_rng(0)
+    for path in files * flips:
         before = path.read_bytes()
-        saved.flip(path, 4 * len(before))
+        saved.flip(path, int(bits.integers(8 * len(before))))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CheckpointWarning)
             try:
@@ -49,4 +51,5 @@ def test_flipped_bits_are_found_or_harmless(run):
                 assert same(values, expected[step]), path
                 count += step != max(expected)
         path.write_bytes(before)
-    assert count > len(files) / 4
+    assert count > flips * len(files) / 4
+    print(f"{flips * len(files)} flips, {count} found")

@@ -58,7 +58,7 @@ def full_config(folder):
     return config(
         folder,
         tokenizer={"joint": False},
-        model={"vocab_size": 11, "tied_embeddings": False, "embedding_dim": 5},
+        model={"vocab_size": 11, "tied_embeddings": False, "embedding_dim": 6},
         training={
             "runner": "pmap",
             "devices": 2,
@@ -271,7 +271,7 @@ def test_source_and_target_have_vocabularies_of_their_own(run):
     shapes = {name: table.shape for name, table in run.params["embedding"].items()}
     assert shapes == {"embedding": (11, 16), "output_embedding": (11, 16)}
     source = {name: table.shape for name, table in run.params["source_embedding"].items()}
-    assert source == {"embedding": (8, 5), "projection_kernel": (5, 16)}
+    assert source == {"embedding": (8, 6), "projection_kernel": (6, 16)}
 
 
 def test_source_and_target_share_a_vocabulary_by_default(tmp_path):

@@ -119,3 +119,14 @@ def test_manifest_that_is_none_is_one_clear_error(tmp_path, text):
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(CheckpointError, match=r"manifest\.json is damaged: "):
         read_manifest(tmp_path / "manifest.json")
+
+
+def test_what_is_no_regular_file_is_not_replaced(tmp_path):
+    """Nor is a link to it, such as /dev/stdout."""
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "link").symlink_to("fifo")
+    for name in ("fifo", "link"):
+        with pytest.raises(StorageError, match="it is a FIFO, not a regular file"):
+            write_whole(tmp_path / name, "text")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fifo", "link"]
+    assert (tmp_path / "fifo").is_fifo() and (tmp_path / "link").is_symlink()
