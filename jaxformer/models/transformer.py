@@ -85,6 +85,7 @@ class Transformer(Model):
         Vaswani et al., "Attention Is All You Need", 2017.
 
     Example:
+        >>> from jaxformer.config import ModelConfig
         >>> config = ModelConfig(vocab_size=11, max_len=8, num_layers=2, d_model=4, num_heads=2)
         >>> model, tokens = Transformer(config), jnp.array([[1, 2, 3]])
         >>> variables = jax.jit(model.init)(jax.random.key(0), tokens)

@@ -23,9 +23,6 @@ CONFIGS = {
     "folder as text": (CONFIG.replace("{text}", "."), "."),
     "gzip bomb as text": (CONFIG.replace("{text}", "bomb.gz"), "text must be UTF-8, got 0x00"),
     "nothing but spaces": (CONFIG.replace("{text}", "spaces.txt"), "must have text"),
-    "run of itself": (
-        CONFIG.replace("[data]", 'init_from = "{out}"\n[data]'), "must be another run than out",
-    ),
 }  # fmt: skip
 # Keys whose bounds or estimates refuse what would take all memory or time.
 SIZES = [

@@ -150,7 +150,7 @@ def test_commands_run(page, trained, monkeypatch, emulator):
             values = Command.of(command, COMMANDS[command]).parse(words)
             config, flags = values["config"], values["flags"]
             if command == "sweep":
-                assert len(read_sweep(config, flags).configs) > 1
+                assert len(read_sweep(config, flags)[1]) > 1
                 continue
             run_folder = trained / config
             path = str(run_folder) if run_folder.is_dir() else config
