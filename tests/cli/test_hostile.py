@@ -104,6 +104,7 @@ def tables(request):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of its stdin
 def test_command_lines_end_well(request, capfd, monkeypatch, tmp_path):
     """More than 300: no traceback, a few lines at most, and the status of a mistake."""
     wrong, count = {}, 0
