@@ -3,6 +3,8 @@
 import dataclasses
 import os
 import pathlib
+import re
+import warnings
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -26,6 +28,8 @@ from jaxformer.text import Tokenizer
 
 CONFIG, ADAPTER_CONFIG = "config.json", "adapter_config.json"
 Float = Literal["float32", "bfloat16"]
+
+_COMPARED = (5, 24)  # newest version of transformers that the families were compared with
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,6 +158,13 @@ def open_huggingface(
             "interop.load_adapter reads the adapter"
         )
     family, named = family_of(values, where)
+    written = re.match(r"(\d+)\.(\d+)", str(values.get("transformers_version")))
+    if written and (int(written[1]), int(written[2])) > _COMPARED:
+        warnings.warn(
+            f"{where} was written by transformers {written[0]}; fields that versions "
+            f"after {_COMPARED[0]}.{_COMPARED[1]} added to the model are not read",
+            stacklevel=3,
+        )
     tensors = open_tensors(folder, auto_class=family.auto_class)
     kind = named or kind_of_tensors(family, tensors, where)
     arguments = family.read(ConfigFields(values, where, tensors), kind)

@@ -174,3 +174,11 @@ def test_older_scaling_wins_in_the_layers_that_it_is_for(tmp_path, name, local_f
         for layer in config.layer_overrides
     }
     assert factors == {True: 3.0, False: local_factor}
+
+
+def test_file_of_a_newer_transformers_gets_a_warning(tmp_path):
+    write_changed(tmp_path, "gpt2", {"transformers_version": "5.24.2"})
+    open_huggingface(tmp_path)
+    write_changed(tmp_path, "gpt2", {"transformers_version": "5.25.0.dev0"})
+    with pytest.warns(UserWarning, match="was written by transformers 5.25; fields that versions"):
+        open_huggingface(tmp_path)
