@@ -162,7 +162,7 @@ def sample(model, params, prompt, rng, length, temperature=0.7):  # jaxformer.in
     return jax.lax.fori_loop(len(prompt), length, draw, tokens_1T)[0]
 
 
-def main(steps=500, rows=16):
+def main(steps=300, rows=16):
     config, batches = Config(), np.random.default_rng(0)
     text = np.frombuffer("\n".join(python_documents()).encode(), np.uint8).astype(np.int32)
     model = OnePageDecoder(config)

@@ -65,7 +65,6 @@ def test_example_is_short_and_says_how_to_run_it(path):
 
 def test_one_page_has_the_parameters_and_logits_of_the_decoder():
     page = runpy.run_path(str(next(path for path in EXAMPLES if path.stem == "one_page")))
-    sizes = page["Config"](V=11, T=12, L=3, D=16, N=2, F=24)
     tokens = jax.random.randint(jax.random.key(0), (2, 12), 0, 11)
     config = ModelConfig(
         vocab_size=11, max_len=12, num_layers=3, d_model=16, num_heads=2, d_ff=24,
@@ -73,10 +72,12 @@ def test_one_page_has_the_parameters_and_logits_of_the_decoder():
     )  # fmt: skip
     decoder = Decoder(config)
     params = decoder.init(jax.random.key(1), tokens)["params"]
-    model = page["OnePageDecoder"](sizes)
-    chex.assert_trees_all_equal_shapes(model.init(jax.random.key(1), tokens)["params"], params)
     expected = decoder.apply({"params": params}, tokens).logits
-    logits = model.apply({"params": params}, tokens)
+    model = page["OnePageDecoder"](page["Config"](V=11, T=12, L=3, D=16, N=2, F=24))
+    with jax.numpy_rank_promotion("allow"):
+        of_page = model.init(jax.random.key(1), tokens)["params"]
+        logits = model.apply({"params": params}, tokens)
+    chex.assert_trees_all_equal_shapes(of_page, params)
     chex.assert_trees_all_close(logits, expected, rtol=1e-5, atol=1e-5 * float(abs(expected).max()))
 
 
