@@ -15,7 +15,7 @@ from jaxformer.sweeps.groups import train_specs
 from jaxformer.sweeps.runs import SweepRun, SweepSpec, combine_values, name_runs
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.data import TrainingData
-from jaxformer.training.trial import Recipe, RunSpec, Trial
+from jaxformer.training.trial import Recipe, RunSpec, Trial, make_trial
 
 
 def fit_sweep(
@@ -39,7 +39,7 @@ def fit_sweep(
     Args:
         make: function of values to what the run trains; it gets those that it has a parameter for,
             by name, except "seed". Numbers are traced arrays in it, so it must not branch on them
-            in Python. A sweep trains all parameters: `frozen` of a trial is for `fit` alone.
+            in Python. A sweep trains all parameters, without `frozen`.
         values: values of each name. "seed" is the seed of parameters and dropout, as in `fit`; it
             is 0 if there is none.
         data: batches of all runs; or a function of all values, "seed" included, to those of a run.
@@ -54,8 +54,8 @@ def fit_sweep(
         The runs, in the order of the combinations; the last name varies fastest.
 
     Raises:
-        ConfigError: a name has no values or is not used, two runs have the same name, or as in
-            `fit`.
+        ConfigError: a name has no values or is not used, two runs have the same name, a trial has
+            frozen parameters, or as in `fit`.
         CheckpointError: the folder is of another sweep, or as in `fit`.
         DataError: as in `fit`.
         StorageError: as in `fit`.
@@ -89,9 +89,12 @@ def fit_sweep(
     specs = []
     for name, options, place in zip(name_runs(combinations), combinations, places, strict=True):
         compiled_in = tuple(place[key] for key in static)
-        if compiled_in not in makers:
-            makers[compiled_in] = functools.partial(make, **{key: options[key] for key in static})
         numbers = {key: number for key, number in options.items() if key in {"seed", *traced}}
+        if compiled_in not in makers:
+            maker = functools.partial(make, **{key: options[key] for key in static})
+            if make_trial(maker, numbers).frozen is not None:
+                raise ConfigError("a sweep trains all parameters, got frozen ones; use fit")
+            makers[compiled_in] = maker
         run = RunSpec(
             Recipe(makers[compiled_in], {"seed": 0} | numbers),
             data(**options) if callable(data) else data,

@@ -134,6 +134,13 @@ def test_none_unsets_what_a_run_starts_from(tmp_path):
     assert read_config(str(tmp_path / "it.toml"), {"init_from": None}).init_from is None
 
 
+def test_model_that_is_no_table_is_said_with_a_start_too(trained, tmp_path):
+    start = f'model = 3\nout = "there"\ninit_from = "{trained[0] / "run"}"\n'
+    (tmp_path / "it.toml").write_text(start, encoding="utf-8")
+    with pytest.raises(ConfigError, match="model must be a table, got 3"):
+        read_config(str(tmp_path / "it.toml"), {})
+
+
 @pytest.mark.parametrize(
     ("name", "source"),
     [

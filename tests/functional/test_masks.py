@@ -11,6 +11,7 @@ from jaxformer import functional as F
 from jaxformer.errors import ShapeError
 from jaxformer.functional.attention import plan
 from jaxformer.functional.masks.base import Sizes
+from jaxformer.functional.masks.tiles import Tile
 from tests.functional import oracle
 from tests.functional.attention import attention_cases as cases
 
@@ -66,6 +67,11 @@ DRAWN = [
 def test_rule_is_the_drawn_matrix(rule, picture):
     assert_mask(rule.array(3, 5), drawn(picture))
     assert_mask(jax.jit(lambda rule: rule.array(3, 5))(rule), drawn(picture))
+
+
+def test_prefix_allows_what_it_is_made_of():
+    rule, tile = F.Prefix(2), Tile((0, 3), (0, 5))
+    assert_mask(rule.allows(tile), rule.array(3, 5)[None])
 
 
 OFFSETS, LENGTHS = np.array([2, -1], np.int8), np.array([4, 2], np.uint8)

@@ -218,6 +218,10 @@ def test_devices_share_the_runs(num_devices, monkeypatch):
         ({"learning_rate": [0.1, 0.1]}, {}, ConfigError, "must differ, got learning_rate=0.1 tw"),
         ({"rate": [0.1], "seed": [0]}, {}, ConfigError, "parameters of make, got 'rate'"),
         (None, {"data": TrainingData([batch(0)])}, DataError, "each of the 6 steps, got 1"),
+        (
+            {"seed": [0]}, {"make": lambda: make(0.1)._replace(frozen={}, combine=dict)},
+            ConfigError, "a sweep trains all parameters, got frozen ones",
+        ),
     ],
 )  # fmt: skip
 def test_mistakes_get_one_line(values, options, error, message):

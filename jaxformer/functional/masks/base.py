@@ -1,5 +1,6 @@
 """Rules of attention masks: what they have in common, and how they combine."""
 
+import abc
 import dataclasses
 import functools
 import operator
@@ -31,7 +32,7 @@ class Sizes(NamedTuple):
     num_keys: int | None
 
 
-class Mask:
+class Mask(abc.ABC):
     """A rule that says which keys a query attends to; the base class of all rules.
 
     Rules are pytrees: their arrays are leaves and may be traced, their ints and functions are
@@ -61,13 +62,13 @@ class Mask:
         allowed = jnp.broadcast_to(allowed, (*leading, 1, num_queries, num_keys))
         return allowed if leading else allowed[0]
 
+    @abc.abstractmethod
     def checked(self, sizes: Sizes) -> "Mask":
         """The same rule made of windows, lengths, segments, arrays and functions that fit."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def allows(self, tile: Tile) -> jax.Array:
         """The mask of a tile, bool `[..., N, t, s]`, size 1 along axes where it does not vary."""
-        raise NotImplementedError
 
     def visible_part(self, queries: Range, keys: Range) -> Part:
         """Ranges outside of which no query sees a key; ignores what is traced."""
@@ -89,7 +90,7 @@ class Mask:
     __rand__, __ror__ = __and__, __or__
 
 
-@dataclass_transform(frozen_default=True, eq_default=False)
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(dataclasses.field,))
 def mask_rule(cls: Kind) -> Kind:
     """Makes a class of rules a frozen dataclass and a pytree."""
     dataclasses.dataclass(frozen=True, eq=False)(cls)  # which returns the same class

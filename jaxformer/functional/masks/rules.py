@@ -1,5 +1,6 @@
 """The rules of attention masks: windows, lengths, prefixes, segments and functions of positions."""
 
+import dataclasses
 import functools
 import operator
 from collections.abc import Callable
@@ -86,8 +87,8 @@ class Window(Mask):
 
 
 @mask_rule
-class Causal(Mask):
-    """Keys at or before the query's position.
+class Causal(Window):
+    """Keys at or before the query's position: `Window(None, 0)`.
 
     Args:
         offset: position of the first query, as in `Window`.
@@ -97,10 +98,8 @@ class Causal(Mask):
         [[1, 0, 0], [1, 1, 0]]
     """
 
-    offset: Integers = 0
-
-    def checked(self, sizes: Sizes) -> Mask:
-        return Window(None, 0, self.offset).checked(sizes)
+    left: int | None = dataclasses.field(default=None, init=False)
+    right: int | None = dataclasses.field(default=0, init=False)
 
 
 @mask_rule
@@ -178,7 +177,10 @@ class Prefix(Mask):
         name = "lengths of Prefix"
         as_array(name, self.lengths)  # which may not be None
         lengths = read_lengths(name, self.lengths, sizes.leading, sizes.num_keys)
-        return Or((Window(None, 0, self.offset).checked(sizes), Lengths(keys=lengths)))
+        return Or((Causal(self.offset).checked(sizes), Lengths(keys=lengths)))
+
+    def allows(self, tile: Tile) -> jax.Array:
+        return Or((Causal(self.offset), Lengths(keys=self.lengths))).allows(tile)
 
 
 @mask_rule

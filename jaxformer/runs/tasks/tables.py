@@ -73,8 +73,11 @@ class TableTask(Task):
 
     @classmethod
     def phrase_rows(cls, phrases: Sequence[text.Phrase]) -> text.Table:
-        """Rows made of phrases of the phrasebook; only for data.source "phrasebook"."""
-        raise NotImplementedError
+        """Rows made of phrases of the phrasebook; by default, a task has none."""
+        raise ConfigError(
+            f"{cls.__name__} makes no rows of the phrasebook, got data.source 'phrasebook'; name "
+            "files, or override phrase_rows"
+        )
 
     @classmethod
     def training_texts(

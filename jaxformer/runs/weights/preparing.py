@@ -36,6 +36,8 @@ def complete_tables(values: Mapping[str, Any], init_from: str, out: str) -> dict
     folder = as_path(str(out))
     source = read_run_config(folder) if is_run(folder) else weight_source(str(init_from)).config
     tables, changes = tables_of(source), values.get("model", {})
+    if not isinstance(changes, Mapping):  # the reader says what is wrong
+        return {**values}
     new = [*_MAY_DIFFER]  # decided by the new run or its data
     is_masked, training = task_class(source).text_model is MaskedModel, values.get("training", {})
     if is_masked and "batch_tokens" in training:
