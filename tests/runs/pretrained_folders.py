@@ -26,22 +26,22 @@ WORDS = "the a cat dog sat ran on to mat log house red blue green good bad well 
 def tokenizer(special, template=None, pair=None):
     """A tokenizer of words, with special tokens around a text, or two, as its templates say."""
     vocab = {name: i for i, name in enumerate([*special, "[UNK]", *WORDS])}
-    found = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token="[UNK]"))
-    found.pre_tokenizer = pre_tokenizers.Whitespace()
-    found.decoder = decoders.WordPiece(prefix="##", cleanup=False)
-    found.add_special_tokens([*special, "[UNK]"])
+    word_tokenizer = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token="[UNK]"))
+    word_tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    word_tokenizer.decoder = decoders.WordPiece(prefix="##", cleanup=False)
+    word_tokenizer.add_special_tokens([*special, "[UNK]"])
     if template is not None:
         pairs = [(name, vocab[name]) for name in special]
-        found.post_processor = processors.TemplateProcessing(
+        word_tokenizer.post_processor = processors.TemplateProcessing(
             single=template, pair=pair, special_tokens=pairs
         )
-    return found
+    return word_tokenizer
 
 
 def write(folder, model, config, *, special, template=None, fields=(), seed=0):
     """Writes a folder of a model; returns its parameters."""
-    made = tokenizer(special, template)
-    config = ModelConfig(vocab_size=made.get_vocab_size(), **config)
+    word_tokenizer = tokenizer(special, template)
+    config = ModelConfig(vocab_size=word_tokenizer.get_vocab_size(), **config)
     tokens = jnp.zeros((1, 2), jnp.int32)
     inputs = (tokens, tokens) if model is EncoderDecoder else (tokens,)
     params = jax.jit(model(config).init)(jax.random.key(seed), *inputs)["params"]
@@ -50,7 +50,7 @@ def write(folder, model, config, *, special, template=None, fields=(), seed=0):
     save_huggingface(folder, HuggingFaceModel(config, params))
     values = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(values | dict(fields)))
-    made.save(str(folder / "tokenizer.json"))
+    word_tokenizer.save(str(folder / "tokenizer.json"))
     return config, params
 
 

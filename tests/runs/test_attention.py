@@ -11,13 +11,13 @@ from jaxformer.viz import attention_page
 from tests.runs import tiny
 
 
-def assert_same(found, padded):
+def assert_same(attention_map, padded):
     """Compares a map with the weights of a padded batch, the first row of which it is of."""
-    weights = np.asarray(found.weights)
+    weights = np.asarray(attention_map.weights)
     *_, queries, keys = weights.shape
     expected = np.asarray(padded)[:, 0, :, :queries, :keys]
     assert weights.shape == expected.shape
-    assert (queries, keys) == (len(found.query_tokens), len(found.key_tokens))
+    assert (queries, keys) == (len(attention_map.query_tokens), len(attention_map.key_tokens))
     np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-5)
 
 
@@ -41,11 +41,11 @@ def test_encoders_look_at_the_tokens_of_the_text(classification_run, masked_run)
         (masked_run, MaskedLanguageModel, "the [MASK] sat"),
     ]:
         run = runs.open_run(folder)
-        (found,) = run.attention(sentence)
+        (attention_map,) = run.attention(sentence)
         tokens, lengths = padded(run.encode(sentence), run.config.model.max_len)
         output = apply(model(run.config.model), run, tokens, lengths=lengths)
-        assert found.name == "encoder self-attention"
-        assert_same(found, output.weights.self_attention)
+        assert attention_map.name == "encoder self-attention"
+        assert_same(attention_map, output.weights.self_attention)
 
 
 def test_translator_looks_at_source_and_target(translation_run):
@@ -92,13 +92,13 @@ def language_model_run(tmp_path_factory):
 @pytest.mark.essential
 def test_language_model_looks_back_alone(language_model_run):
     run, sentence = language_model_run, "ಕ a\n"
-    (found,) = run.attention(sentence)
+    (attention_map,) = run.attention(sentence)
     tokens, lengths = padded(list(sentence.encode()), run.config.model.max_len)
     output = apply(Decoder(run.config.model), run, tokens, lengths=lengths)
-    assert found.name == "decoder self-attention"
-    assert_same(found, output.weights.self_attention)
-    assert np.triu(found.weights, 1).max() == 0
-    assert found.query_tokens == [r"\xe0", r"\xb2", r"\x95", " ", "a", "\n"]
+    assert attention_map.name == "decoder self-attention"
+    assert_same(attention_map, output.weights.self_attention)
+    assert np.triu(attention_map.weights, 1).max() == 0
+    assert attention_map.query_tokens == [r"\xe0", r"\xb2", r"\x95", " ", "a", "\n"]
     likeliest = run.tokenizer.token_texts(output.logits[0, 5].argmax()[None])
-    assert found.next_tokens == [*found.query_tokens[1:], *likeliest]
-    assert attention_page([found])  # which checks the weights
+    assert attention_map.next_tokens == [*attention_map.query_tokens[1:], *likeliest]
+    assert attention_page([attention_map])  # which checks the weights

@@ -46,7 +46,9 @@ DATA = {
 
 @pytest.mark.parametrize("kind", DATA)
 def test_data_are_those_of_a_disk(folders, kind):
-    here, there = (runs.prepare_task(experiment(folders[0], DATA[kind](one))) for one in folders)
+    here, there = (
+        runs.prepare_task(experiment(folders[0], DATA[kind](place))) for place in folders
+    )
     assert there.summary == here.summary
     for name, stream in here.train.items():
         np.testing.assert_array_equal(there.train[name].tokens, stream.tokens)

@@ -21,12 +21,12 @@ WORDS = {
 
 def labelled():
     """Texts of unequal lengths, each once, with the class that their words are of."""
-    found = []
+    examples = []
     for label, words in WORDS.items():
         for i in range(20):
             text = " ".join(words[(i >> k) % len(words)] for k in range(2 + i % 4))
-            found.append((f"{text} {'a' * (i % 3)} no {i}", label))
-    return found
+            examples.append((f"{text} {'a' * (i % 3)} no {i}", label))
+    return examples
 
 
 # Line 2 has no label, 4 is too long, 6 has two tabs.

@@ -24,7 +24,7 @@ def messages(question):
 
 
 def experiment(folder, **changes):
-    lines = [json.dumps({"messages": messages(one)}) for one in QUESTIONS]
+    lines = [json.dumps({"messages": messages(question)}) for question in QUESTIONS]
     path = tiny.write(folder / "chat.jsonl", lines)
     data = {"source": "conversations", "paths": (path,), "validation_fraction": 0.2,
             "cache": str(folder / "cache")} | changes.pop("data", {})  # fmt: skip
@@ -56,14 +56,16 @@ def test_run_is_trained_and_opened(trained):
     assert f"({len(QUESTIONS)} conversations read, " in reports[0]
     run = runs.open_run(folder / "run")
     assert isinstance(run, runs.ChatModel)
-    found = run.evaluate()
-    assert [found.loss] == pytest.approx(list(tiny.figures(folder, "validation_loss").values()))
-    assert [found.bits_per_byte] == pytest.approx(
+    evaluation = run.evaluate()
+    assert [evaluation.loss] == pytest.approx(
+        list(tiny.figures(folder, "validation_loss").values())
+    )
+    assert [evaluation.bits_per_byte] == pytest.approx(
         list(tiny.figures(folder, "bits_per_byte").values())
     )
     validation = tiny.validation_of(run)
     # The word of each answer, and its end.
-    assert found.predicted == 2 * len(validation.rows)
+    assert evaluation.predicted == 2 * len(validation.rows)
     assert len(run.config.samples.prompts) == 3
     assert set(run.config.samples.prompts) <= set(validation.rows.prompts)
 
@@ -97,10 +99,10 @@ def test_answers_are_what_the_model_finds_likeliest_behind_the_question(trained)
 
 def test_tokenizers_know_the_text_of_the_template(tmp_path):
     for kind, template in (("character", "plain"), ("word", "chatml")):
-        made = experiment(
+        config = experiment(
             tmp_path, tokenizer={"kind": kind}, data={"template": template}, model={"max_len": 80}
         )
-        task = runs.prepare_task(made)
+        task = runs.prepare_task(config)
         ids = task.model.template.encode_prompt(messages("one two")[:1])
         assert task.tokenizer.unknown is None or task.tokenizer.unknown not in ids
 
@@ -117,9 +119,11 @@ def test_run_starts_from_a_language_model_with_the_plain_template(tmp_path):
     options = {"init_from": str(tmp_path / "run"), "training": {"steps": 1, "eval_every": 1}}
     with pytest.raises(DataError, match="'chatml' needs a tokenizer with .*'plain'"):
         runs.prepare_task(experiment(tmp_path / "chat", **options))
-    made = tiny.standing_still(experiment(tmp_path / "chat", data={"template": "plain"}, **options))
-    tiny.train(made)
-    params = [runs.open_run(folder).params for folder in (tmp_path / "run", made.out)]
+    config = tiny.standing_still(
+        experiment(tmp_path / "chat", data={"template": "plain"}, **options)
+    )
+    tiny.train(config)
+    params = [runs.open_run(folder).params for folder in (tmp_path / "run", config.out)]
     tiny.assert_stood_still(*params)
 
 
@@ -133,6 +137,6 @@ def test_prompts_of_samples_leave_room_for_what_is_asked_of_them(tmp_path):
 
 
 def test_vocabulary_must_have_room_for_the_template(tmp_path):
-    made = experiment(tmp_path, tokenizer={"kind": "bpe", "vocab_size": 258})
+    config = experiment(tmp_path, tokenizer={"kind": "bpe", "vocab_size": 258})
     with pytest.raises(ConfigError, match=r"vocab_size=258 must have room for \d+ more \(.*<.im_"):
-        runs.prepare_task(made)
+        runs.prepare_task(config)

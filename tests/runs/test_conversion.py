@@ -51,7 +51,7 @@ def test_chat_template_of_a_folder_comes_along(folders, tmp_path, capsys):
 
 def test_translator_that_was_trained_here_is_exported_with_how_it_decodes(tmp_path):
     rows = [f"{a} {b}\t{b} {a}" for a in ("one", "two", "three") for b in ("six", "ten", "two")]
-    made = tiny.config(
+    config = tiny.config(
         tmp_path, architecture="encoder_decoder",
         data={"source": "pairs", "paths": (tiny.write(tmp_path / "a.tsv", rows),),
               "validation_fraction": 0.3},
@@ -59,7 +59,7 @@ def test_translator_that_was_trained_here_is_exported_with_how_it_decodes(tmp_pa
                "norm_position": "pre", "embedding_norm": True, "output_bias": True},
         training={"steps": 1, "eval_every": 1},
     )  # fmt: skip
-    runs.train_run(made)
+    runs.train_run(config)
     said = runs.convert(tmp_path / "run", tmp_path / "hf")
     assert said.startswith("wrote a model of type mbart to ")
     run, again = runs.open_run(tmp_path / "run"), runs.open_run(tmp_path / "hf")
@@ -133,8 +133,8 @@ def test_parameters_of_any_run_are_one_file_with_a_config_beside_it(folders, tmp
     folder, config, params = folders("llama")
     path = tmp_path / "weights.safetensors"
     runs.convert(folder, path)
-    found, again = load_params(path)
-    assert found == open_huggingface(folder).config
+    loaded_config, again = load_params(path)
+    assert loaded_config == open_huggingface(folder).config
     jax.tree.map(np.testing.assert_array_equal, again, params)
     with pytest.raises(ValueError, match="weights.safetensors exists already; remove it"):
         runs.convert(folder, path)

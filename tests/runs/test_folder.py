@@ -27,8 +27,8 @@ def write(folder):
 
 
 def start(folder, name="run"):
-    made = dataclasses.replace(config(folder), out=str(folder / name))
-    files.start_folder(folder / name, made, DataSummary("abc", 3), write)
+    run_config = dataclasses.replace(config(folder), out=str(folder / name))
+    files.start_folder(folder / name, run_config, DataSummary("abc", 3), write)
     return folder / name
 
 

@@ -35,9 +35,9 @@ def test_continuations_follow_the_folder_and_calls_their_options(folders, tmp_pa
     run = runs.open_run(with_settings(folders("llama")[0], tmp_path / "model", **rules))
     free = run.generate(TEXT, max_new_tokens=8, no_repeat_ngram_size=0, min_length=0)
     assert free.split()[-1] == "blue" and len(free.split()) < 7
-    found = run.generate(TEXT, max_new_tokens=8).split()
-    assert len(found) >= 7  # behind the 7 of the prompt
-    assert len({*found, *TEXT.split()}) == len(found) + 5
+    words = run.generate(TEXT, max_new_tokens=8).split()
+    assert len(words) >= 7  # behind the 7 of the prompt
+    assert len({*words, *TEXT.split()}) == len(words) + 5
 
 
 def test_translations_follow_the_folder_and_calls_their_options(folders, tmp_path):
@@ -45,8 +45,8 @@ def test_translations_follow_the_folder_and_calls_their_options(folders, tmp_pat
     run = runs.open_run(with_settings(folders("t5")[0], tmp_path / "model", **rules))
     assert run.config.translation.min_new_tokens == 8
     ((free,),) = run.translate([TEXT], no_repeat_ngram_size=0, min_new_tokens=0)
-    ((found,),) = run.translate([TEXT])
-    tokens = found.text.split()
+    ((translation,),) = run.translate([TEXT])
+    tokens = translation.text.split()
     assert len(set(tokens)) == len(tokens) >= 8
     assert free.text.split() != tokens and len(set(free.text.split())) < len(free.text.split())
 

@@ -82,12 +82,12 @@ def test_reranker_scores_a_query_with_a_passage(folders, tmp_path):
     run = runs.open_run(tmp_path / "model")
     texts, passages = [TEXT, "the dog", TEXT], ["good", "a blue house is well", "bad log"]
     scores = run.score(texts, passages)
-    for found, text, passage in zip(scores, texts, passages, strict=True):
+    for score, text, passage in zip(scores, texts, passages, strict=True):
         pair = library.encode(text, passage)
         expected = SequenceClassifier(config).apply(
             {"params": params}, np.array([pair.ids]), token_types=np.array([pair.type_ids])
         )
-        np.testing.assert_allclose(found, expected.logits[0], rtol=1e-4)
+        np.testing.assert_allclose(score, expected.logits[0], rtol=1e-4)
     for second, words in (
         ([" "] * 3, "text 0: a pair of texts must have tokens in both and at most max_len=24"),
         ([TEXT * 4] * 3, "got 6 and 21, and 30 with special tokens"),

@@ -41,28 +41,28 @@ def test_chat_template_of_a_folder_is_kept_where_it_is_fine_tuned(tmp_path, lora
     template = "<s>{% for m in messages %}{{ m.content }}</s>{% endfor %}<|eot|>"
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
     expected = runs.open_run(folder).encode_messages([message])
-    made = starting(tmp_path, folder, model={"max_len": 12}, training={"steps": 1})
-    made = dataclasses.replace(made, lora=lora)
-    assert runs.prepare_task(made).model.chat_template is not None
-    runs.train_run(made)
+    config = starting(tmp_path, folder, model={"max_len": 12}, training={"steps": 1})
+    config = dataclasses.replace(config, lora=lora)
+    assert runs.prepare_task(config).model.chat_template is not None
+    runs.train_run(config)
     folder.rename(tmp_path / "moved")  # a run that goes on has a template of its own
     base = None if lora is None else tmp_path / "moved"
-    runs.train_run(tiny.change(made, training={"steps": 2}), base=base)
-    run = runs.open_run(made.out, base=base)
+    runs.train_run(tiny.change(config, training={"steps": 2}), base=base)
+    run = runs.open_run(config.out, base=base)
     assert run.encode_messages([message]) == expected and run.stop_tokens == (1, 2)
-    runs.convert(made.out, tmp_path / "again", base=base)
+    runs.convert(config.out, tmp_path / "again", base=base)
     values = json.loads((tmp_path / "again" / "tokenizer_config.json").read_text())
     assert values["chat_template"] == template
     if lora is None:  # A run that starts from this one has it, too.
-        other = dataclasses.replace(made, init_from=made.out, out=str(tmp_path / "other"))
+        other = dataclasses.replace(config, init_from=config.out, out=str(tmp_path / "other"))
         assert runs.prepare_task(other).model.encode_messages([message]) == expected
 
 
 def test_lora_trains_beside_the_weights_of_a_folder(folders, tmp_path):
     folder, _, params = folders("llama")
-    made = starting(tmp_path, folder, model={"max_len": 8})
-    made = dataclasses.replace(made, lora=LoraConfig(rank=2))
-    reports = tiny.train(made)
+    config = starting(tmp_path, folder, model={"max_len": 8})
+    config = dataclasses.replace(config, lora=LoraConfig(rank=2))
+    reports = tiny.train(config)
     assert any(line.startswith("LoRA: ") for line in reports)
     run = runs.open_run(tmp_path / "run")
     attention = run.params["stack"]["layers"]["attention"]
@@ -86,10 +86,10 @@ def test_lora_trains_beside_the_weights_of_a_folder(folders, tmp_path):
 
 def test_training_starts_from_a_folder_and_keeps_its_tokens(folders, tmp_path):
     folder, _, params = folders("llama")
-    made = starting(tmp_path, folder, model={"max_len": 8, "dropout_rate": 0.1})
-    assert made.tokenizer.kind == "pretrained" and made.model.activation == "swiglu"
+    config = starting(tmp_path, folder, model={"max_len": 8, "dropout_rate": 0.1})
+    assert config.tokenizer.kind == "pretrained" and config.model.activation == "swiglu"
     with tiny.logged() as reports:
-        result = runs.train_run(made)
+        result = runs.train_run(config)
     assert f"starting from the weights and tokenizers of {folder}" in reports
     before = runs.open_run(folder).evaluate([tmp_path / "text.txt"]).loss
     assert result.step == 2
@@ -110,13 +110,13 @@ def test_training_starts_from_a_folder_and_keeps_its_tokens(folders, tmp_path):
 
 def test_table_of_positions_is_cut_where_texts_are_shorter(folders, tmp_path):
     folder, _, params = folders("gpt2")
-    made = starting(tmp_path, folder, model={"max_len": 8}, training={"steps": 1})
-    made = dataclasses.replace(
-        made, optimizer=dataclasses.replace(made.optimizer, learning_rate=1e-30)
+    config = starting(tmp_path, folder, model={"max_len": 8}, training={"steps": 1})
+    config = dataclasses.replace(
+        config, optimizer=dataclasses.replace(config.optimizer, learning_rate=1e-30)
     )  # fmt: skip
-    runs.train_run(made)
-    found = runs.open_run(tmp_path / "run").params["positions"]["embedding"]
-    np.testing.assert_array_equal(found, params["positions"]["embedding"][:8])
+    runs.train_run(config)
+    table = runs.open_run(tmp_path / "run").params["positions"]["embedding"]
+    np.testing.assert_array_equal(table, params["positions"]["embedding"][:8])
     longer = starting(tmp_path, folder, model={"max_len": 32})
     with pytest.raises(ConfigError, match=r"model\.max_len: 24 there, 32 here"):
         runs.train_run(dataclasses.replace(longer, out=str(tmp_path / "longer")))
@@ -126,9 +126,9 @@ def test_headless_encoder_is_for_classifiers(folders, tmp_path):
     folder, *_ = folders("bert_base")
     with pytest.raises(ConfigError, match="holds an encoder without a head, which predicts"):
         runs.open_run(folder)
-    made = starting(tmp_path, folder, model={"max_len": 8})
+    config = starting(tmp_path, folder, model={"max_len": 8})
     with pytest.raises(ConfigError, match="from which a classifier can start, got a masked"):
-        runs.train_run(made)
+        runs.train_run(config)
 
 
 @pytest.mark.parametrize(
@@ -148,12 +148,12 @@ def test_classifier_starts_from_an_encoder_with_any_head(folders, tmp_path, name
         "training": {"steps": 1, "batch_tokens": 64, "runner": "single"},
     }
     runs.train_run(pretrained_folders.starting(tmp_path / "run", folder, values))
-    found = runs.open_run(tmp_path / "run")
-    assert found.classes == ("bad", "good")
-    kernel = found.params["encoder"]["stack"]["layers"]["feed_forward"]["up_kernel"]
+    classifier = runs.open_run(tmp_path / "run")
+    assert classifier.classes == ("bad", "good")
+    kernel = classifier.params["encoder"]["stack"]["layers"]["feed_forward"]["up_kernel"]
     np.testing.assert_array_equal(
         kernel, params["encoder"]["stack"]["layers"]["feed_forward"]["up_kernel"]
     )
     if name == "bert_base":
         equal = functools.partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-20)
-        jax.tree.map(equal, found.params["pooler"], params["pooler"])
+        jax.tree.map(equal, classifier.params["pooler"], params["pooler"])

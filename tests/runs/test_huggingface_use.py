@@ -39,12 +39,12 @@ def test_decoder_continues_a_text_behind_its_start_token(folders):
 
 def test_likelihood_counts_the_first_token_where_one_is_before_it(folders):
     folder, config, params = folders("llama")
-    (found,) = runs.open_run(folder).log_likelihood([TEXT])
+    (likelihood,) = runs.open_run(folder).log_likelihood([TEXT])
     ids = np.array(ids_of(folder, TEXT))
     logits = Decoder(config).apply({"params": params}, ids[None, :-1]).logits[0]
     expected = jax.nn.log_softmax(logits)[np.arange(6), ids[1:]].sum()
-    assert found.num_tokens == 6
-    np.testing.assert_allclose(found.log_likelihood, expected, rtol=1e-5)
+    assert likelihood.num_tokens == 6
+    np.testing.assert_allclose(likelihood.log_likelihood, expected, rtol=1e-5)
 
 
 def test_masks_are_filled_within_the_special_tokens(folders):
@@ -68,9 +68,12 @@ def test_translator_starts_and_ends_as_its_config_says(folders):
         EncoderDecoder(config), params, [source], start_token=0, end_tokens=[1],
         search=BeamSearchConfig(beam_size=3), max_new_tokens=16,  # and the start: max_length
     )  # fmt: skip
-    ((found,),) = run.translate([TEXT], beam_size=3)
-    assert found.text == run.decode(expected.tokens) and found.finished == expected.finished
-    np.testing.assert_allclose(found.score, expected.score, rtol=1e-5)
+    ((translation,),) = run.translate([TEXT], beam_size=3)
+    assert (
+        translation.text == run.decode(expected.tokens)
+        and translation.finished == expected.finished
+    )
+    np.testing.assert_allclose(translation.score, expected.score, rtol=1e-5)
     (nats,) = run.log_likelihood(["the dog"], prompts=[TEXT])
     target = np.array([0, *ids_of(folder, "the dog")])
     logits = EncoderDecoder(config).apply(
@@ -84,8 +87,8 @@ def test_folder_is_measured_on_files_and_has_none_of_its_own(folders, tmp_path):
     folder, *_ = folders("gpt2")
     run = runs.open_run(folder)
     path = tiny.write(tmp_path / "text.txt", [TEXT] * 40)
-    found = run.evaluate([path])
-    assert found.predicted == 40 * 6 and 0 < found.loss < 100
+    evaluation = run.evaluate([path])
+    assert evaluation.predicted == 40 * 6 and 0 < evaluation.loss < 100
     with pytest.raises(DataError, match="has no validation data, since it was not trained here"):
         run.evaluate()
 
@@ -98,10 +101,10 @@ def test_evaluation_reads_the_start_token_before_each_stretch_of_text(folders, t
     rows = np.array([[start, *words[:39]], [start, *words[38:], *[end] * 5]])
     logits = Decoder(config).apply({"params": params}, rows[:, :-1]).logits
     nats = -np.take_along_axis(jax.nn.log_softmax(logits), rows[:, 1:, None], 2)[..., 0]
-    found = runs.open_run(folder).evaluate([path])
-    assert found.predicted == len(words) + 1
-    expected = (nats[0].sum() + nats[1, 1:35].sum()) / found.predicted
-    np.testing.assert_allclose(found.loss, expected, rtol=1e-5)
+    evaluation = runs.open_run(folder).evaluate([path])
+    assert evaluation.predicted == len(words) + 1
+    expected = (nats[0].sum() + nats[1, 1:35].sum()) / evaluation.predicted
+    np.testing.assert_allclose(evaluation.loss, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["llama", "bert", "gpt2"])

@@ -33,8 +33,8 @@ def test_bytes_of_text_are_those_that_are_predicted(
     task = dataclasses.replace(task, model=model)
     corpus = text.Corpus.of(text.Documents.of(documents))
     validation, _ = text.prepare_documents(corpus, tokenizer, None)
-    found = task.evaluation_data({"": validation}, SingleRunner())
-    assert found.validation_bytes == expected
+    evaluation_data = task.evaluation_data({"": validation}, SingleRunner())
+    assert evaluation_data.validation_bytes == expected
 
 
 @pytest.mark.parametrize("packing", ["windows", "documents"])

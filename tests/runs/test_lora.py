@@ -39,18 +39,18 @@ def adapting(folder, source, **changes):
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     """The folder of a finished run of a decoder."""
-    made = config(tmp_path_factory.mktemp("source"))
-    runs.train_run(made)
-    return pathlib.Path(made.out)
+    run_config = config(tmp_path_factory.mktemp("source"))
+    runs.train_run(run_config)
+    return pathlib.Path(run_config.out)
 
 
 @pytest.fixture(scope="module")
 def adapted(tmp_path_factory, source):
     """A finished run of matrices: its config, its result and what it logged."""
-    made = adapting(tmp_path_factory.mktemp("adapted"), source)
+    run_config = adapting(tmp_path_factory.mktemp("adapted"), source)
     with tiny.logged() as reports:
-        result = runs.train_run(made)
-    return made, result, reports
+        result = runs.train_run(run_config)
+    return run_config, result, reports
 
 
 def assert_same(a, b):
@@ -58,9 +58,9 @@ def assert_same(a, b):
 
 
 def test_run_trains_and_stores_matrices_alone(source, adapted):
-    made, result, reports = adapted
+    run_config, result, reports = adapted
     attention = result.params["stack"]["layers"]["attention"]
-    assert {name: set(one) for name, one in attention.items()} == {
+    assert {name: set(matrices) for name, matrices in attention.items()} == {
         "query_kernel": {"down", "up"}, "value_kernel": {"down", "up"}
     }  # fmt: skip
     trained = sum(leaf.size for leaf in jax.tree.leaves(result.params))
@@ -74,7 +74,7 @@ def test_run_trains_and_stores_matrices_alone(source, adapted):
         return sum(file.stat().st_size for file in files if file.is_file())
 
     # Compressed, and with what every checkpoint has besides its arrays.
-    assert stored(source) - stored(made.out) > 6 * (whole - 2 * trained)
+    assert stored(source) - stored(run_config.out) > 6 * (whole - 2 * trained)
 
 
 def test_run_starts_as_its_base_to_the_bit(source, tmp_path):
@@ -88,23 +88,23 @@ def test_run_starts_as_its_base_to_the_bit(source, tmp_path):
 
 
 def test_opened_run_has_one_model_of_base_and_matrices(source, adapted):
-    made, result, _ = adapted
-    run, base = runs.open_run(made.out, 4), runs.open_run(source).params
+    run_config, result, _ = adapted
+    run, base = runs.open_run(run_config.out, 4), runs.open_run(source).params
     for name in ("query_kernel", "value_kernel"):
-        own = result.params["stack"]["layers"]["attention"][name]
+        matrices = result.params["stack"]["layers"]["attention"][name]
         expected = base["stack"]["layers"]["attention"].pop(name) + 3.0 * np.einsum(
-            "ldr,lrf->ldf", *(np.float64(own[part]) for part in ("down", "up"))
+            "ldr,lrf->ldf", *(np.float64(matrices[part]) for part in ("down", "up"))
         )
-        found = run.params["stack"]["layers"]["attention"][name]
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
-        assert float(np.abs(expected - found * 0).max()) > 0
-    others = jax.tree.map(lambda leaf: leaf, run.params)
+        kernel = run.params["stack"]["layers"]["attention"][name]
+        np.testing.assert_allclose(kernel, expected, rtol=0, atol=1e-6)
+        assert float(np.abs(expected - kernel * 0).max()) > 0
+    params = jax.tree.map(lambda leaf: leaf, run.params)
     for name in ("query_kernel", "value_kernel"):
-        others["stack"]["layers"]["attention"].pop(name)
-    assert_same(others, base)
+        params["stack"]["layers"]["attention"].pop(name)
+    assert_same(params, base)
     assert run.evaluate().loss == pytest.approx(result.evaluation.loss, rel=1e-5)
     assert run.generate("the cat", max_new_tokens=3, temperature=0.0)
-    split = runs.open_run(made.out, 4, mesh=MeshConfig(fsdp=2)).params
+    split = runs.open_run(run_config.out, 4, mesh=MeshConfig(fsdp=2)).params
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-6), split, run.params
     )
@@ -112,19 +112,19 @@ def test_opened_run_has_one_model_of_base_and_matrices(source, adapted):
 
 def test_resumed_run_is_the_same_to_the_bit(source, adapted, tmp_path):
     _, result, _ = adapted
-    made = adapting(tmp_path, source)
-    runs.train_run(tiny.change(made, training={"steps": 2}))
-    assert_same(runs.train_run(made).params, result.params)
+    run_config = adapting(tmp_path, source)
+    runs.train_run(tiny.change(run_config, training={"steps": 2}))
+    assert_same(runs.train_run(run_config).params, result.params)
     with pytest.raises(CheckpointError, match="another config .lora.rank: 2 there, 3 now"):
-        runs.train_run(tiny.change(made, lora={"rank": 3}))
+        runs.train_run(tiny.change(run_config, lora={"rank": 3}))
 
 
 def test_base_that_is_split_over_devices_is_trained_beside_as_any(source, adapted, tmp_path):
     _, result, _ = adapted
-    made = adapting(tmp_path, source, training={"runner": "mesh", "devices": 2})
-    made = dataclasses.replace(made, mesh=MeshConfig(fsdp=2))
-    runs.train_run(tiny.change(made, training={"steps": 2}))
-    on_mesh = runs.train_run(made)
+    run_config = adapting(tmp_path, source, training={"runner": "mesh", "devices": 2})
+    run_config = dataclasses.replace(run_config, mesh=MeshConfig(fsdp=2))
+    runs.train_run(tiny.change(run_config, training={"steps": 2}))
+    on_mesh = runs.train_run(run_config)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5),
         on_mesh.params, result.params,
@@ -133,8 +133,8 @@ def test_base_that_is_split_over_devices_is_trained_beside_as_any(source, adapte
 
 
 def test_base_that_has_moved_is_named_and_one_that_has_changed_refused(source, adapted, tmp_path):
-    made, _, _ = adapted
-    before, run = runs.open_run(made.out).params, made.out
+    run_config, _, _ = adapted
+    before, run = runs.open_run(run_config.out).params, run_config.out
     shutil.copytree(source, tmp_path / "base")
     hidden = source.with_name("hidden")
     source.rename(hidden)
@@ -142,7 +142,7 @@ def test_base_that_has_moved_is_named_and_one_that_has_changed_refused(source, a
         with pytest.raises(CheckpointError, match=r"cannot be read: .* no such folder; .*--base"):
             runs.open_run(run)
         with pytest.raises(CheckpointError, match="cannot be read: .* no such folder"):
-            runs.train_run(dataclasses.replace(tiny.change(made, training={"steps": 5})))
+            runs.train_run(dataclasses.replace(tiny.change(run_config, training={"steps": 5})))
     finally:
         hidden.rename(source)
     assert_same(runs.open_run(run, base=tmp_path / "base").params, before)
@@ -153,25 +153,25 @@ def test_base_that_has_moved_is_named_and_one_that_has_changed_refused(source, a
         runs.open_run(run, base=tmp_path / "base")
     with pytest.raises(ConfigError, match="base can only be set for a LoRA run, got .*; leave"):
         runs.open_run(source, base=tmp_path / "base")
-    for other in (adapting(tmp_path / "new", source), dataclasses.replace(made, lora=None)):
+    for other in (adapting(tmp_path / "new", source), dataclasses.replace(run_config, lora=None)):
         with pytest.raises(ConfigError, match="a resumed LoRA run, got .*/base for .*; omit it"):
             runs.train_run(other, base=tmp_path / "base")
 
 
 def test_run_starts_from_merged_weights_of_one_with_lora(adapted, tmp_path):
     """Of which the next one can have matrices again."""
-    made, _, _ = adapted
-    merged = runs.open_run(made.out).params
-    again = adapting(tmp_path, made.out, lora=LoraConfig(rank=3, targets=("*up_kernel",)))
+    run_config, _, _ = adapted
+    merged = runs.open_run(run_config.out).params
+    again = adapting(tmp_path, run_config.out, lora=LoraConfig(rank=3, targets=("*up_kernel",)))
     task, first = prepare_run(again)
     assert_same(first.start(task, SingleRunner()).params, merged)
     runs.train_run(tiny.change(again, training={"steps": 1}))
     params = runs.open_run(again.out).params
     feed_forward = params["stack"]["layers"].pop("feed_forward")
-    others = merged["stack"]["layers"].pop("feed_forward")
+    merged_feed_forward = merged["stack"]["layers"].pop("feed_forward")
     assert_same(params, merged)
-    assert_same(feed_forward["down_kernel"], others["down_kernel"])
-    assert float(np.abs(feed_forward["up_kernel"] - others["up_kernel"]).max()) > 0
+    assert_same(feed_forward["down_kernel"], merged_feed_forward["down_kernel"])
+    assert float(np.abs(feed_forward["up_kernel"] - merged_feed_forward["up_kernel"]).max()) > 0
 
 
 def test_classifier_trains_its_new_scores_in_full(tmp_path):
@@ -181,19 +181,19 @@ def test_classifier_trains_its_new_scores_in_full(tmp_path):
     )
     runs.train_run(masked)
     rows = tiny.write(tmp_path / "rows.tsv", ["the cat sat\ta", "the dog sat\tb"] * 9)
-    made = tiny.config(
+    run_config = tiny.config(
         tmp_path, architecture="encoder", data={"source": "labelled", "paths": (rows,)},
         model={"dropout_rate": 0.0}, training={"steps": 2, "checkpoint_every": 1},
         init_from=masked.out, lora=LORA,
     )  # fmt: skip
     with tiny.logged() as reports:
-        result = runs.train_run(made)
+        result = runs.train_run(run_config)
     assert set(result.params) == {"encoder", "class_kernel", "class_bias"}
     assert set(result.params["encoder"]["stack"]["layers"]["attention"]) == {
         "query_kernel", "value_kernel"
     }  # fmt: skip
     assert reports[-2].endswith("the scores of the classes start anew")
-    run = runs.open_run(made.out, 2)
+    run = runs.open_run(run_config.out, 2)
     assert_same(run.params["class_kernel"], result.params["class_kernel"])
     assert run.evaluate().loss == pytest.approx(result.evaluation.loss, rel=1e-5)
 

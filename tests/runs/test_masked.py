@@ -64,9 +64,9 @@ def test_fills_are_the_likeliest_ordinary_tokens(run):
     logits = np.asarray(forward(run.params))[0]
     special = (mask, tokenizer.end_of_text, tokenizer.unknown)
     ordinary = np.array([i for i in range(tokenizer.vocab_size) if i not in special])
-    (found,) = run.fill_masks(["the [MASK] sat on [MASK]"], num_best=99)
-    assert [fill.text for fill in found[0]] != [fill.text for fill in found[1]]
-    for fills, place in zip(found, (1, 4), strict=True):
+    (mask_fills,) = run.fill_masks(["the [MASK] sat on [MASK]"], num_best=99)
+    assert [fill.text for fill in mask_fills[0]] != [fill.text for fill in mask_fills[1]]
+    for fills, place in zip(mask_fills, (1, 4), strict=True):
         expected = np.exp(logits[place, ordinary])
         expected /= expected.sum()
         order = np.argsort(-expected)
@@ -132,27 +132,29 @@ def test_masks_of_training_change_with_the_epoch_and_those_of_evaluation_do_not(
 
 
 def test_classifier_starts_from_the_encoder_of_a_masked_language_model(run, tmp_path):
-    made = dataclasses.replace(
+    classifier_config = dataclasses.replace(
         test_classification.config(tmp_path), tokenizer=run.config.tokenizer,
         model=dataclasses.replace(run.config.model, vocab_size=None), init_from=str(run.folder),
     )  # fmt: skip
-    classifier = runs.train_run(tiny.standing_still(made)).params
+    classifier = runs.train_run(tiny.standing_still(classifier_config)).params
     encoder = {name: run.params["encoder"][name] for name in classifier["encoder"]}
     tiny.assert_stood_still(encoder, classifier["encoder"])
-    assert runs.open_run(made.out).tokenizer.words == run.tokenizer.words
+    assert runs.open_run(classifier_config.out).tokenizer.words == run.tokenizer.words
 
     def started(config, runner):
-        config = dataclasses.replace(config, init_from=f"{made.out}@1", out=str(tmp_path / "new"))
+        config = dataclasses.replace(
+            config, init_from=f"{classifier_config.out}@1", out=str(tmp_path / "new")
+        )
         task, source = prepare_run(config)
         return source.start(task.model, runner)
 
-    params = started(made, SingleRunner()).params
+    params = started(classifier_config, SingleRunner()).params
     jax.tree.map(np.testing.assert_array_equal, params, classifier)
     lines = [line.replace("\tsky", "\theaven") for line in test_classification.LINES]
     data = test_classification.config(tmp_path, lines).data
     rules = (MeshRule(path="class_kernel", axes=("fsdp", "")),)
     for runner in SingleRunner(), make_runner(mesh=MeshConfig(fsdp=2, rules=rules), devices=2):
-        params, new = started(dataclasses.replace(made, data=data, seed=1), runner)
+        params, new = started(dataclasses.replace(classifier_config, data=data, seed=1), runner)
         jax.tree.map(np.testing.assert_array_equal, params["encoder"], classifier["encoder"])
         kernels = jax.device_get((params["class_kernel"], classifier["class_kernel"]))
         assert (kernels[0] != kernels[1]).all()

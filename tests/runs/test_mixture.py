@@ -18,16 +18,16 @@ TEXTS = {
 }
 
 
-def source(name, paths, weight=1.0, **others):
-    return MixtureSourceConfig(name=name, paths=paths, weight=weight, **others)
+def source(name, paths, weight=1.0, **fields):
+    return MixtureSourceConfig(name=name, paths=paths, weight=weight, **fields)
 
 
 def sources(folder):
     """A mixture of three parts of the web and one of code."""
     code = folder / "code"
     code.mkdir(exist_ok=True)
-    for index, one in enumerate(TEXTS["code"]):
-        (code / f"{index}.py").write_text(one, encoding="utf-8")
+    for index, document in enumerate(TEXTS["code"]):
+        (code / f"{index}.py").write_text(document, encoding="utf-8")
     web = tiny.write_bodies(folder / "web.jsonl", TEXTS["web"])
     return (source("web", (web,), 3.0, field="body"), source("code", (f"{code}/*.py",)))
 
@@ -38,10 +38,10 @@ def experiment(folder, architecture="decoder", mixture=None, data=None, **change
 
 
 def test_run_on_a_mixture_is_trained_and_opened(tmp_path, capsys):
-    made = experiment(tmp_path, data={"packing": "documents"})
-    reports = tiny.train(made)
+    config = experiment(tmp_path, data={"packing": "documents"})
+    reports = tiny.train(config)
     web, code = reports[:2]
-    task = runs.prepare_task(made)
+    task = runs.prepare_task(config)
     assert web.startswith("web: 75% of the sequences; 4") and code.startswith("code: 25% of")
     tokens = [stream.tokens.size for stream in task.train.values()]
     assert all(f" {n:,} tokens" in line for n, line in zip(tokens, (web, code), strict=True))
@@ -49,7 +49,7 @@ def test_run_on_a_mixture_is_trained_and_opened(tmp_path, capsys):
     assert f"{8 / -(-(tokens[1] - 1) // 12):.3g} epochs in 4 steps (training.steps)" in code
     assert task.summary.train_tokens == sum(tokens)
 
-    run = runs.open_run(made.out)
+    run = runs.open_run(config.out)
     evaluation = run.evaluate()
     figures = tiny.metrics(tmp_path)[-1]
     assert evaluation.loss == pytest.approx(figures["validation_loss"], rel=1e-6)
@@ -68,22 +68,22 @@ def test_run_on_a_mixture_is_trained_and_opened(tmp_path, capsys):
     mean = sum(evaluation.scores[f"loss {name}"] * n for name, n in predicted.items())
     assert evaluation.loss == pytest.approx(mean / evaluation.predicted, rel=1e-6)
 
-    main(["evaluate", made.out])
+    main(["evaluate", config.out])
     assert f"loss code {evaluation.scores['loss code']:.4g}, over" in capsys.readouterr().out
 
 
 def test_masks_of_a_source_do_not_depend_on_the_batches(tmp_path):
     task = runs.prepare_task(experiment(tmp_path, "encoder"))
-    found = []
+    masked_labels = []
     for size in (8, 2):
-        made = tiny.change(task.config, training={"batch_size": size})
-        other = task.with_config(made)
-        batches = other.evaluation_data(task.validation, runs.train.training_runner(made))
+        config = tiny.change(task.config, training={"batch_size": size})
+        other = task.with_config(config)
+        batches = other.evaluation_data(task.validation, runs.train.training_runner(config))
         for part in batches.validation().values():
             labels = np.concatenate([batch["labels"] for batch in part])
-            found.append(labels[(labels != text.IGNORE).any(axis=1)])
-    for one, two in zip(found[:2], found[2:], strict=True):
-        np.testing.assert_array_equal(one, two)
+            masked_labels.append(labels[(labels != text.IGNORE).any(axis=1)])
+    for expected, actual in zip(masked_labels[:2], masked_labels[2:], strict=True):
+        np.testing.assert_array_equal(expected, actual)
 
 
 def test_inspection_names_the_source_of_each_row(tmp_path):
@@ -125,6 +125,6 @@ def write_files(folder):
 def test_source_that_cannot_be_used_is_named_in_one_line(tmp_path, path, message):
     write_files(tmp_path)
     more = source("more", (str(tmp_path / path),))
-    with pytest.raises(DataError, match=message) as found:
+    with pytest.raises(DataError, match=message) as error:
         runs.prepare_task(experiment(tmp_path, mixture=(*sources(tmp_path), more)))
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(error.value)

@@ -15,17 +15,17 @@ TEXTS = ["one three", "two one two"]
 
 def opened(folder, mesh):
     """A run on one device, and on a mesh."""
-    one, many = runs.open_run(folder), runs.open_run(folder, mesh=mesh)
+    single, split = runs.open_run(folder), runs.open_run(folder, mesh=mesh)
     shares = [
         shape.size / leaf.addressable_shards[0].data.size
-        for leaf, shape in zip(*map(jax.tree.leaves, (many.params, one.params)), strict=True)
+        for leaf, shape in zip(*map(jax.tree.leaves, (split.params, single.params)), strict=True)
     ]
     assert max(shares) == mesh.fsdp * mesh.tensor  # kernels are split over all devices
-    return one, many
+    return single, split
 
 
-def assert_evaluates_alike(one, many):
-    alone, together = one.evaluate(), many.evaluate()
+def assert_evaluates_alike(single, split):
+    alone, together = single.evaluate(), split.evaluate()
     assert together.loss == pytest.approx(alone.loss, rel=1e-6)
     assert together.scores == pytest.approx(alone.scores, rel=1e-6)
     assert together.details == alone.details
@@ -33,23 +33,31 @@ def assert_evaluates_alike(one, many):
 
 @pytest.mark.slow
 def test_translator_on_a_mesh_translates_as_on_one_device(translation_run):
-    one, many = opened(translation_run[0], MeshConfig(fsdp=2, tensor=2))
-    assert_evaluates_alike(one, many)
-    for found, expected in zip(many.translate(TEXTS), one.translate(TEXTS), strict=True):
-        assert [one.text for one in found] == [one.text for one in expected]
-        assert [one.score for one in found] == pytest.approx([one.score for one in expected], 1e-5)
-    for ours, theirs in zip(one.attention(TEXTS[0]), many.attention(TEXTS[0]), strict=True):
-        np.testing.assert_allclose(ours.weights, theirs.weights, rtol=1e-5, atol=1e-6)
+    single, split = opened(translation_run[0], MeshConfig(fsdp=2, tensor=2))
+    assert_evaluates_alike(single, split)
+    for actual, expected in zip(split.translate(TEXTS), single.translate(TEXTS), strict=True):
+        assert [translation.text for translation in actual] == [
+            translation.text for translation in expected
+        ]
+        assert [translation.score for translation in actual] == pytest.approx(
+            [translation.score for translation in expected], 1e-5
+        )
+    for single_map, split_map in zip(
+        single.attention(TEXTS[0]), split.attention(TEXTS[0]), strict=True
+    ):
+        np.testing.assert_allclose(single_map.weights, split_map.weights, rtol=1e-5, atol=1e-6)
 
 
 def test_masked_language_model_on_a_mesh_fills_in_as_on_one_device(masked_run):
-    one, many = opened(masked_run[0], MeshConfig(tensor=2))
-    assert_evaluates_alike(one, many)
-    (ours,), (theirs,) = (run.fill_masks(["the [MASK] sat"]) for run in (one, many))
-    assert [[fill.text for fill in best] for best in ours] == [
-        [fill.text for fill in best] for best in theirs
+    single, split = opened(masked_run[0], MeshConfig(tensor=2))
+    assert_evaluates_alike(single, split)
+    (single_fills,), (split_fills,) = (
+        run.fill_masks(["the [MASK] sat"]) for run in (single, split)
+    )
+    assert [[fill.text for fill in best] for best in single_fills] == [
+        [fill.text for fill in best] for best in split_fills
     ]
-    states = [run.hidden_states(["the cat sat"])[0] for run in (one, many)]
+    states = [run.hidden_states(["the cat sat"])[0] for run in (single, split)]
     np.testing.assert_allclose(*states, rtol=1e-5, atol=1e-5)
 
 

@@ -46,16 +46,16 @@ def model(kind, positions, depth=1, **options):
 @pytest.mark.parametrize("kind", MODELS)
 def test_positions_without_parameters_are_those_of_the_functions(kind):
     config, params = model(kind, "sinusoidal")
-    (found,) = runs.model_positions(config, params, 5).values()
-    assert found.kind == "sinusoidal" and found.distances is None
-    np.testing.assert_array_equal(found.values, sinusoidal_positions(5, 6))
+    (encoding,) = runs.model_positions(config, params, 5).values()
+    assert encoding.kind == "sinusoidal" and encoding.distances is None
+    np.testing.assert_array_equal(encoding.values, sinusoidal_positions(5, 6))
     rotary = dataclasses.replace(
         config, positions=RotaryConfig(base=50.0, scaling=LinearScalingConfig(factor=2.0))
     )
-    found = runs.model_positions(rotary, params, 5)["model"]
-    assert found.kind == "rotary"
+    encoding = runs.model_positions(rotary, params, 5)["model"]
+    assert encoding.kind == "rotary"
     expected = rotary_tables(5, 2, base=50.0, scaling=LinearScaling(2.0))
-    np.testing.assert_array_equal(found.values, expected)
+    np.testing.assert_array_equal(encoding.values, expected)
 
 
 def test_learned_positions_are_the_first_rows_of_the_parameters():
@@ -65,61 +65,61 @@ def test_learned_positions_are_the_first_rows_of_the_parameters():
         ("classifier", lambda params: params["encoder"]),
     ):
         config, params = model(kind, "learned")
-        found = runs.model_positions(config, params, 11)
-        assert list(found) == ["model"] and found["model"].kind == "learned"
+        encodings = runs.model_positions(config, params, 11)
+        assert list(encodings) == ["model"] and encodings["model"].kind == "learned"
         table = path(params)["positions"]["embedding"]
-        np.testing.assert_array_equal(found["model"].values, table)
+        np.testing.assert_array_equal(encodings["model"].values, table)
         first = runs.model_positions(config, params, 4)["model"].values
         np.testing.assert_array_equal(first, table[:4])
 
 
 def test_encoder_and_decoder_have_learned_positions_of_their_own():
     config, params = model("encoder_decoder", "learned")
-    found = runs.model_positions(config, params, 5)
-    assert list(found) == ["encoder", "decoder"]
-    for part, positions in found.items():
+    encodings = runs.model_positions(config, params, 5)
+    assert list(encodings) == ["encoder", "decoder"]
+    for part, positions in encodings.items():
         table = params[part]["positions"]["embedding"]
         np.testing.assert_array_equal(positions.values, table[:5])
-    assert (found["encoder"].values != found["decoder"].values).any()
+    assert (encodings["encoder"].values != encodings["decoder"].values).any()
 
 
 def test_alibi_is_the_bias_by_the_distance_a_mask_leaves():
     bias = np.asarray(AlibiBias(alibi_slopes(3)).array(9, 9))
     config, params = model("decoder", "alibi")
-    found = runs.model_positions(config, params, 5)["model"]
-    assert found.kind == "alibi" and found.distances.tolist() == [-4, -3, -2, -1, 0]
-    np.testing.assert_array_equal(found.values, bias[:, 4, :5])
+    encoding = runs.model_positions(config, params, 5)["model"]
+    assert encoding.kind == "alibi" and encoding.distances.tolist() == [-4, -3, -2, -1, 0]
+    np.testing.assert_array_equal(encoding.values, bias[:, 4, :5])
     config, params = model("masked", "alibi")
-    found = runs.model_positions(config, params, 5)["model"]
-    assert found.distances.tolist() == list(range(-4, 5))
-    np.testing.assert_array_equal(found.values, bias[:, 4])
+    encoding = runs.model_positions(config, params, 5)["model"]
+    assert encoding.distances.tolist() == list(range(-4, 5))
+    np.testing.assert_array_equal(encoding.values, bias[:, 4])
 
 
 def test_relative_positions_are_the_learned_biases_of_buckets():
     positions = RelativeConfig(num_buckets=4, max_distance=5)
     config, params = model("encoder_decoder", positions)
-    found = runs.model_positions(config, params, 3)
+    encodings = runs.model_positions(config, params, 3)
     # Two buckets in each direction: 0 and 1 at or before the query, 2 and 3 after it.
     table = params["encoder"]["positions"]["table"]
-    assert found["encoder"].distances.tolist() == [-2, -1, 0, 1, 2]
-    np.testing.assert_array_equal(found["encoder"].values, table[np.array([1, 1, 0, 3, 3])].T)
+    assert encodings["encoder"].distances.tolist() == [-2, -1, 0, 1, 2]
+    np.testing.assert_array_equal(encodings["encoder"].values, table[np.array([1, 1, 0, 3, 3])].T)
     table = params["decoder"]["positions"]["table"]
-    assert found["decoder"].distances.tolist() == [-2, -1, 0]
-    np.testing.assert_array_equal(found["decoder"].values, table[np.array([2, 1, 0])].T)
-    assert found["decoder"].kind == "relative"
+    assert encodings["decoder"].distances.tolist() == [-2, -1, 0]
+    np.testing.assert_array_equal(encodings["decoder"].values, table[np.array([2, 1, 0])].T)
+    assert encodings["decoder"].kind == "relative"
 
 
 def test_positions_that_layers_override_are_shown_by_the_first_of_them():
     alibi, relative = LayerConfig(positions="alibi"), LayerConfig(positions="relative")
     config, params = model("decoder", "rotary", layers=(LayerConfig(), alibi, relative), depth=7)
-    found = runs.model_positions(config, params, 5)
-    assert {name: positions.kind for name, positions in found.items()} == {
+    encodings = runs.model_positions(config, params, 5)
+    assert {name: positions.kind for name, positions in encodings.items()} == {
         "model": "rotary", "model_layer_1": "alibi", "model_layer_2": "relative",
     }  # fmt: skip
     expected = AlibiBias(alibi_slopes(3)).array(5, 5)[:, 4]
-    np.testing.assert_array_equal(found["model_layer_1"].values, expected)
+    np.testing.assert_array_equal(encodings["model_layer_1"].values, expected)
     table = params["layer_positions_1"]["table"]
-    np.testing.assert_array_equal(found["model_layer_2"].values[:, ::-1].T, table[:5])
+    np.testing.assert_array_equal(encodings["model_layer_2"].values[:, ::-1].T, table[:5])
     config, params = model("encoder_decoder", "none", layers=(alibi,))
     assert list(runs.model_positions(config, params, 5)) == ["encoder_layer_0", "decoder_layer_0"]
 

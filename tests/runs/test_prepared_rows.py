@@ -14,8 +14,8 @@ TEXTS = list(dict.fromkeys(" ".join(RNG.choice(WORDS, 3)) for _ in range(80)))
 
 
 def experiment(folder, source, **changes):
-    second = {"pairs": lambda one: one[::-1], "labelled": lambda one: one.split()[0]}[source]
-    path = tiny.write(folder / "rows.tsv", [f"{one}\t{second(one)}" for one in TEXTS])
+    second = {"pairs": lambda row: row[::-1], "labelled": lambda row: row.split()[0]}[source]
+    path = tiny.write(folder / "rows.tsv", [f"{words}\t{second(words)}" for words in TEXTS])
     data = {"source": source, "paths": (path,), "validation_fraction": 0.2,
             "cache": str(folder / "cache")} | changes.pop("data", {})  # fmt: skip
     changes["training"] = {"steps": 4, "eval_every": 4} | changes.get("training", {})
@@ -27,20 +27,22 @@ def experiment(folder, source, **changes):
 
 @pytest.mark.parametrize("kind", ["byte", "character", "word"])
 def test_examples_are_those_of_the_rows(tmp_path, kind):
-    made = experiment(tmp_path, "pairs", tokenizer={"kind": kind, "joint": False})
-    task = runs.prepare_task(made)
-    sources = [task.model.tokenizers[0].decode(one["source_tokens"]) for one in task.train.examples]
+    config = experiment(tmp_path, "pairs", tokenizer={"kind": kind, "joint": False})
+    task = runs.prepare_task(config)
+    sources = [
+        task.model.tokenizers[0].decode(example["source_tokens"]) for example in task.train.examples
+    ]
     known = set(task.validation.rows.sources)
-    assert sources == [one for one in TEXTS if one not in known] and known < set(TEXTS)
+    assert sources == [words for words in TEXTS if words not in known] and known < set(TEXTS)
     assert task.summary.documents == len(sources)
 
 
 def test_rows_are_neither_read_nor_encoded_again(tmp_path, monkeypatch):
-    made = experiment(tmp_path, "pairs")
-    first, lines = tiny.logged_of_data(made)
+    config = experiment(tmp_path, "pairs")
+    first, lines = tiny.logged_of_data(config)
     monkeypatch.setattr(corpora, "Scan", None)
     monkeypatch.setattr(corpora.Corpus, "parts", None)
-    again, same_lines = tiny.logged_of_data(made)
+    again, same_lines = tiny.logged_of_data(config)
     assert again.summary == first.summary and same_lines == lines
     with pytest.raises(TypeError):  # other tokens need other files
         runs.prepare_task(experiment(tmp_path, "pairs", tokenizer={"kind": "word"}))
@@ -53,9 +55,9 @@ def test_rows_of_an_own_task_are_encoded_anew(tmp_path):
                 text.Pairs(tuple(map(str.upper, rows.sources)), rows.targets)
             )
 
-    made = experiment(tmp_path, "pairs")
-    plain = runs.prepare_task(made)
-    loud = [runs.prepare_task(made, task=Shouting) for _ in range(2)]
+    config = experiment(tmp_path, "pairs")
+    plain = runs.prepare_task(config)
+    loud = [runs.prepare_task(config, task=Shouting) for _ in range(2)]
     in_memory = [
         type(task.train.examples.arrays["labels"].values) is np.ndarray for task in (plain, *loud)
     ]
@@ -71,4 +73,4 @@ def test_inspect_describes_a_sample_of_rows(tmp_path, monkeypatch):
     assert [shared.name for shared in report.shared] == [
         "sources, in a sample", "targets, in a sample", "pairs, in a sample",
     ]  # fmt: skip
-    assert all(one.shared == 0 for one in report.shared)
+    assert all(texts.shared == 0 for texts in report.shared)

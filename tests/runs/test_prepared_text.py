@@ -24,18 +24,18 @@ def experiment(folder, architecture="decoder", data=None, **changes):
 
 
 def test_run_is_trained_and_opened(tmp_path):
-    made = experiment(tmp_path, data={"packing": "documents"})
-    tiny.train(made)
-    run = runs.open_run(made.out)
+    config = experiment(tmp_path, data={"packing": "documents"})
+    tiny.train(config)
+    run = runs.open_run(config.out)
     evaluation = run.evaluate()
     assert [evaluation.loss] == pytest.approx(
         list(tiny.figures(tmp_path, "validation_loss").values()), rel=1e-6
     )
     validation = tiny.validation_of(run)
-    assert validation[""].num_bytes == runs.prepare_task(made).validation[""].num_bytes
+    assert validation[""].num_bytes == runs.prepare_task(config).validation[""].num_bytes
     measured = list(tiny.figures(tmp_path, "bits_per_byte").values())
     assert [evaluation.bits_per_byte] == pytest.approx(measured, rel=1e-6)
-    assert run.evaluate([made.data.paths[0]]).predicted > evaluation.predicted
+    assert run.evaluate([config.data.paths[0]]).predicted > evaluation.predicted
 
 
 def test_run_goes_on_as_if_it_had_not_stopped(tmp_path):
@@ -47,11 +47,11 @@ def test_run_goes_on_as_if_it_had_not_stopped(tmp_path):
 
 
 def test_nothing_is_read_or_trained_again(tmp_path, monkeypatch):
-    made = experiment(tmp_path, tokenizer={"kind": "bpe", "vocab_size": 300})
-    first, lines = tiny.logged_of_data(made)
+    config = experiment(tmp_path, tokenizer={"kind": "bpe", "vocab_size": 300})
+    first, lines = tiny.logged_of_data(config)
     monkeypatch.setattr(document_table, "read_pieces", None)
     monkeypatch.setattr(text, "train_bpe", None)
-    again, same_lines = tiny.logged_of_data(made)
+    again, same_lines = tiny.logged_of_data(config)
     assert again.summary == first.summary and same_lines == lines
     np.testing.assert_array_equal(again.train[""].tokens, first.train[""].tokens)
 
@@ -59,24 +59,24 @@ def test_nothing_is_read_or_trained_again(tmp_path, monkeypatch):
 def test_tokens_may_be_elsewhere_when_a_run_goes_on_but_not_others(tmp_path):
     tiny.train(experiment(tmp_path))
     data = {"cache": str(tmp_path / "other")}
-    made = experiment(tmp_path, data=data, training={"steps": 6})
-    assert runs.train_run(made).step == 6
+    config = experiment(tmp_path, data=data, training={"steps": 6})
+    assert runs.train_run(config).step == 6
     tiny.write_bodies(tmp_path / "text.jsonl", [*TEXTS, "a dog"])
     with pytest.raises(CheckpointError, match="was trained on another text"):
-        runs.train_run(tiny.change(made, training={"steps": 7}))
+        runs.train_run(tiny.change(config, training={"steps": 7}))
     path = tmp_path / "run" / "validation_0_tokens.npy"
     path.write_bytes(path.read_bytes()[:-2])
     with pytest.raises(CheckpointError, match="validation_0_tokens.npy"):
-        runs.open_run(made.out)
+        runs.open_run(config.out)
 
 
 def test_validation_may_have_files_of_its_own(tmp_path):
     validation = tiny.write_bodies(tmp_path / "validation.jsonl", TEXTS[:5])
     paths = {"paths": (tiny.write_bodies(tmp_path / "train.jsonl", TEXTS[5:]),)}
-    made = experiment(
+    config = experiment(
         tmp_path, data={"validation_paths": (validation,), "validation_fraction": 0.1} | paths
     )
-    task = runs.prepare_task(made)
+    task = runs.prepare_task(config)
     assert (task.summary.documents, len(task.validation[""])) == (35, 5)
     assert task.validation[""].num_bytes == sum(map(len, TEXTS[:5]))
 
@@ -98,17 +98,17 @@ def test_validation_may_have_files_of_its_own(tmp_path):
     ],
 )
 def test_what_cannot_be_prepared_is_one_line(tmp_path, data, error, message):
-    with pytest.raises(error, match=message) as found:
+    with pytest.raises(error, match=message) as caught:
         runs.prepare_task(experiment(tmp_path, data=data))
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_command_says_what_is_there_and_what_was_left_out(tmp_path, capsys):
-    made = experiment(tmp_path, data={"errors": "skip"})
+    run_config = experiment(tmp_path, data={"errors": "skip"})
     with (tmp_path / "text.jsonl").open("ab") as file:
         file.write(b'{"body": "\xff"}\n')
     config = tmp_path / "tiny.toml"
-    config.write_text(config_to_toml(made), encoding="utf-8")
+    config.write_text(config_to_toml(run_config), encoding="utf-8")
     main(["prepare", str(config)])
     left_out, counts, folder = capsys.readouterr().out.splitlines()
     assert folder == f"prepared in {tmp_path / 'cache' / 'corpora'}"
@@ -124,15 +124,15 @@ def test_command_says_what_is_there_and_what_was_left_out(tmp_path, capsys):
 
 
 def test_built_in_documents_are_split_and_have_each_paragraph_once(tmp_path):
-    made = tiny.config(tmp_path, architecture="decoder", data={"source": "python"})
-    source = runs.LanguageModelTask.read(made).train[""]
+    config = tiny.config(tmp_path, architecture="decoder", data={"source": "python"})
+    source = runs.LanguageModelTask.read(config).train[""]
     parts = source.train_texts, source.validation_texts
-    train, validation = (sum(len(one.encode()) for one in part) for part in parts)
+    train, validation = (sum(len(document.encode()) for document in part) for part in parts)
     share = validation / (train + validation)
-    assert share == pytest.approx(made.data.validation_fraction, abs=1e-3)
-    found = [p for part in parts for one in part for p in set(paragraphs(one))]
-    everywhere = {p for one in text.python_documents() for p in paragraphs(one)}
-    assert len(found) - len(set(found)) <= 1 and len(set(found) ^ everywhere) <= 3  # one is cut
+    assert share == pytest.approx(config.data.validation_fraction, abs=1e-3)
+    texts = [p for part in parts for document in part for p in set(paragraphs(document))]
+    everywhere = {p for document in text.python_documents() for p in paragraphs(document)}
+    assert len(texts) - len(set(texts)) <= 1 and len(set(texts) ^ everywhere) <= 3  # one is cut
 
 
 def test_built_in_documents_may_be_validated_on_files(tmp_path):

@@ -48,8 +48,8 @@ def test_decay_ends_with_training_and_stays_there_when_a_run_goes_on(start):
     ],
 )
 def test_decay_that_ends_elsewhere_is_logged_before_the_first_step(start, schedule, end, said):
-    found, reports = start(300, **schedule)
-    assert found == end
+    decay_steps, reports = start(300, **schedule)
+    assert decay_steps == end
     assert [said in line for line in reports] == ([True] if said else [])
 
 

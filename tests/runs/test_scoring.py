@@ -48,10 +48,12 @@ def nats_of(run, ids):
 
 
 def test_log_likelihood_is_that_of_the_model_on_each_text_alone(language_model):
-    found = language_model.log_likelihood(TEXTS)
-    for one, (nats, count) in zip(TEXTS, found, strict=True):
-        expected = nats_of(language_model, np.frombuffer(one.encode(), np.uint8).astype(np.int32))
-        assert count == len(expected) == len(one) - 1
+    likelihoods = language_model.log_likelihood(TEXTS)
+    for document, (nats, count) in zip(TEXTS, likelihoods, strict=True):
+        expected = nats_of(
+            language_model, np.frombuffer(document.encode(), np.uint8).astype(np.int32)
+        )
+        assert count == len(expected) == len(document) - 1
         assert nats == pytest.approx(expected.sum(), rel=1e-4)
 
 
@@ -62,8 +64,8 @@ def test_text_behind_a_prompt_gets_no_space_before_it(language_model, scheme):
     library.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
     model = dataclasses.replace(language_model, tokenizers=(text.Tokenizer(library),))
     texts, prompts = ["!", " abc", "abc!"], ["abc", "abc", "!"]
-    found = model.log_likelihood(texts, prompts=prompts)
-    for ids, (nats, count) in zip([[2, 4], [2, 2], [5, 3, 4]], found, strict=True):
+    likelihoods = model.log_likelihood(texts, prompts=prompts)
+    for ids, (nats, count) in zip([[2, 4], [2, 2], [5, 3, 4]], likelihoods, strict=True):
         expected = nats_of(language_model, np.array(ids, np.int32))
         assert count == len(ids) - 1 and nats == pytest.approx(expected.sum(), rel=1e-4)
 
@@ -71,10 +73,10 @@ def test_text_behind_a_prompt_gets_no_space_before_it(language_model, scheme):
 @pytest.mark.essential
 def test_log_likelihood_behind_a_prompt_counts_the_text_alone(language_model):
     texts, prompts = ["abc", "d", "ಕ"], ["x" * 20, "yz", "q"]
-    found = language_model.log_likelihood(texts, prompts=prompts)
-    for one, prompt, (nats, count) in zip(texts, prompts, found, strict=True):
-        ids = np.frombuffer((prompt + one).encode(), np.uint8).astype(np.int32)
-        expected = nats_of(language_model, ids)[-len(one.encode()) :]
+    likelihoods = language_model.log_likelihood(texts, prompts=prompts)
+    for continuation, prompt, (nats, count) in zip(texts, prompts, likelihoods, strict=True):
+        ids = np.frombuffer((prompt + continuation).encode(), np.uint8).astype(np.int32)
+        expected = nats_of(language_model, ids)[-len(continuation.encode()) :]
         assert count == len(expected)
         assert nats == pytest.approx(expected.sum(), rel=1e-4)
 
@@ -120,10 +122,10 @@ def test_translation_needs_sources(translation_run):
 
 def assert_states_are_those_of(run, texts, alone):
     """`alone` computes `[T, D]` of one text by a plain call."""
-    for one, found in zip(texts, run.hidden_states(texts), strict=True):
-        expected = np.asarray(alone(run.encode(one)[None]))[0]
-        assert found.dtype == np.float32 and found.shape == expected.shape
-        np.testing.assert_allclose(found, expected, atol=2e-5)
+    for document, states in zip(texts, run.hidden_states(texts), strict=True):
+        expected = np.asarray(alone(run.encode(document)[None]))[0]
+        assert states.dtype == np.float32 and states.shape == expected.shape
+        np.testing.assert_allclose(states, expected, atol=2e-5)
 
 
 def test_hidden_states_are_those_of_the_model_on_each_text_alone(language_model):

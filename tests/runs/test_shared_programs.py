@@ -21,9 +21,9 @@ COMPILED = "/jax/core/compile/backend_compile_duration"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    made = tmp_path_factory.mktemp("shared")
-    tiny.write(made / "text.txt", [f"a line with the number {i}" for i in range(60)])
-    return made
+    path = tmp_path_factory.mktemp("shared")
+    tiny.write(path / "text.txt", [f"a line with the number {i}" for i in range(60)])
+    return path
 
 
 @pytest.fixture
@@ -35,17 +35,17 @@ def unshared():
 
 def config(folder, name, **changes):
     optimizer = changes.pop("optimizer", AdamWConfig(learning_rate=2e-2))
-    made = tiny.config_of_text(folder, {"paths": (str(folder / "text.txt"),)}, **changes)
-    return dataclasses.replace(made, out=str(folder / name), optimizer=optimizer)
+    run_config = tiny.config_of_text(folder, {"paths": (str(folder / "text.txt"),)}, **changes)
+    return dataclasses.replace(run_config, out=str(folder / name), optimizer=optimizer)
 
 
 @contextlib.contextmanager
 def counting_compilations():
-    found = []
-    listener = lambda event, *_, **__: found.append(event) if event == COMPILED else None  # noqa: E731
+    compilations = []
+    listener = lambda event, *_, **__: compilations.append(event) if event == COMPILED else None  # noqa: E731
     jax.monitoring.register_event_duration_secs_listener(listener)
     try:
-        yield found
+        yield compilations
     finally:
         jax.monitoring.unregister_event_duration_listener(listener)
 
@@ -88,8 +88,8 @@ def test_numbers_are_those_of_a_step_that_has_them_compiled_in(folder, seed):
     batch = {name: np.ones(leaf.shape, leaf.dtype) for name, leaf in shapes}
     step = make_train_step(model.loss(0.0), recipe.trial.optimizer, seed=seed)
     expected, metrics = jax.jit(step)(state, batch)
-    moved, found = programs.train(state, batch, recipe.arguments, None)
-    np.testing.assert_allclose(found["loss"], metrics["loss"], rtol=1e-6)
+    moved, actual_metrics = programs.train(state, batch, recipe.arguments, None)
+    np.testing.assert_allclose(actual_metrics["loss"], metrics["loss"], rtol=1e-6)
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5), moved, expected)
 
 
@@ -102,8 +102,8 @@ def test_programs_that_are_kept_hold_no_data(folder, unshared):
 
 
 def model_of(folder, **changes):
-    made = config(folder, "never", **changes)
-    return runs.task_class(made).prepare(made).model
+    run_config = config(folder, "never", **changes)
+    return runs.task_class(run_config).prepare(run_config).model
 
 
 CHANGES = {

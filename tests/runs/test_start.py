@@ -41,15 +41,15 @@ def config(folder, lines=OWN, **changes):
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     """The folder of a finished run of a decoder."""
-    made = config(tmp_path_factory.mktemp("source"))
-    runs.train_run(made)
-    return pathlib.Path(made.out)
+    run_config = config(tmp_path_factory.mktemp("source"))
+    runs.train_run(run_config)
+    return pathlib.Path(run_config.out)
 
 
-def starting(made, source, **changes):
+def starting(run_config, source, **changes):
     """A config that starts from a run, and says nothing of its own about the vocabulary."""
-    made = tiny.change(made, model={"vocab_size": None})
-    return dataclasses.replace(made, init_from=str(source), **changes)
+    run_config = tiny.change(run_config, model={"vocab_size": None})
+    return dataclasses.replace(run_config, init_from=str(source), **changes)
 
 
 @pytest.mark.essential
@@ -57,14 +57,14 @@ def test_run_starts_from_weights_and_tokenizer_of_another(source, tmp_path):
     """On the same data its first loss is the last of the other."""
     before = runs.open_run(source)
     # What changes no parameter may be another: dropout, and the context of rotary positions.
-    made = config(tmp_path, model={"dropout_rate": 0.1, "layer_execution": "scan"})
-    made = tiny.standing_still(starting(made, source))
+    run_config = config(tmp_path, model={"dropout_rate": 0.1, "layer_execution": "scan"})
+    run_config = tiny.standing_still(starting(run_config, source))
     with tiny.logged() as reports:
-        result = runs.train_run(made)
+        result = runs.train_run(run_config)
     assert result.evaluation.loss == pytest.approx(before.evaluate().loss, rel=1e-6)
     tiny.assert_stood_still(before.params, result.params)
     assert f"starting from the weights and tokenizers of {source} at step 4" in reports
-    run = runs.open_run(made.out)
+    run = runs.open_run(run_config.out)
     assert run.config.init_from == f"{source}@4" and run.config.model.vocab_size == 17
     assert run.tokenizer.words == before.tokenizer.words
 
@@ -72,19 +72,19 @@ def test_run_starts_from_weights_and_tokenizer_of_another(source, tmp_path):
 def test_start_is_resumed_bitwise_and_without_its_source(source, tmp_path):
     copy = tmp_path / "source"
     shutil.copytree(source, copy)
-    made = starting(config(tmp_path, OTHER), copy)
-    whole = runs.train_run(dataclasses.replace(made, out=str(tmp_path / "whole")))
+    run_config = starting(config(tmp_path, OTHER), copy)
+    whole = runs.train_run(dataclasses.replace(run_config, out=str(tmp_path / "whole")))
     words = runs.open_run(tmp_path / "whole").tokenizer.words
     assert words == runs.open_run(source).tokenizer.words and "cow" not in words
-    runs.train_run(tiny.change(made, training={"steps": 2}))
+    runs.train_run(tiny.change(run_config, training={"steps": 2}))
     shutil.rmtree(copy)
     # Another way to write the path is the same start.
-    again = dataclasses.replace(made, init_from=str(copy / ".." / "source"))
+    again = dataclasses.replace(run_config, init_from=str(copy / ".." / "source"))
     result = runs.train_run(again)
     jax.tree.map(np.testing.assert_array_equal, result.params, whole.params)
     for init_from in (None, str(source), f"{copy}@2"):
         with pytest.raises(CheckpointError, match=r"init_from: '\S+@4' there, .* now"):
-            runs.train_run(dataclasses.replace(made, init_from=init_from))
+            runs.train_run(dataclasses.replace(run_config, init_from=init_from))
 
 
 def test_chosen_step_is_started_from(source, tmp_path):
@@ -96,15 +96,15 @@ def test_chosen_step_is_started_from(source, tmp_path):
 
 def test_one_host_does_not_read_the_weights_to_compare_them(source, tmp_path, monkeypatch):
     monkeypatch.setattr(RunWeights, "digest", property(None))
-    made = tiny.standing_still(starting(config(tmp_path), source))
-    assert runs.train_run(made).step == 1
+    run_config = tiny.standing_still(starting(config(tmp_path), source))
+    assert runs.train_run(run_config).step == 1
 
 
 def test_hosts_know_by_a_fingerprint_that_they_start_from_other_weights(
     source, tmp_path, monkeypatch
 ):
     """Here a host's own copy, at the same path, has another bit in it, and is whole."""
-    found = []
+    identities = []
     for host in ("one", "two"):
         shutil.copytree(source, tmp_path / host / "source")
         monkeypatch.chdir(tmp_path / host)
@@ -112,22 +112,26 @@ def test_hosts_know_by_a_fingerprint_that_they_start_from_other_weights(
         if host == "two":
             saved.flip(saved.data_file(step))
             saved.sign(step)
-        made = starting(config(tmp_path), "source")
-        found.append(prepare_run(made).source.identity)
-    assert found[0] != found[1] and all(one.startswith("source@4, ") for one in found)
+        run_config = starting(config(tmp_path), "source")
+        identities.append(prepare_run(run_config).source.identity)
+    assert identities[0] != identities[1] and all(
+        identity.startswith("source@4, ") for identity in identities
+    )
     assert prepare_run(config(tmp_path)).source is None
 
 
 def test_start_on_a_mesh_is_on_no_device_as_a_whole(source, tmp_path):
     before = runs.open_run(source)
-    made = starting(config(tmp_path, training={"runner": "auto", "devices": 4}), source)
-    made = dataclasses.replace(tiny.standing_still(made), mesh=MeshConfig(fsdp=2, tensor=2))
-    task, chosen = prepare_run(made)
-    params = chosen.start(task, make_runner(mesh=made.mesh, devices=4)).params
+    run_config = starting(config(tmp_path, training={"runner": "auto", "devices": 4}), source)
+    run_config = dataclasses.replace(
+        tiny.standing_still(run_config), mesh=MeshConfig(fsdp=2, tensor=2)
+    )
+    task, chosen = prepare_run(run_config)
+    params = chosen.start(task, make_runner(mesh=run_config.mesh, devices=4)).params
     kernel = params["stack"]["layers"]["feed_forward"]["up_kernel"]
     assert kernel.addressable_shards[0].data.size == kernel.size // 4
     jax.tree.map(np.testing.assert_array_equal, params, before.params)
-    result = runs.train_run(made)
+    result = runs.train_run(run_config)
     assert result.evaluation.loss == pytest.approx(before.evaluate().loss, rel=1e-6)
     trained = result.params["stack"]["layers"]["feed_forward"]["up_kernel"]
     assert trained.sharding == kernel.sharding
@@ -144,9 +148,9 @@ def test_start_on_a_mesh_is_on_no_device_as_a_whole(source, tmp_path):
     ],
 )
 def test_start_from_another_model_is_refused(source, tmp_path, change, message):
-    made = dataclasses.replace(tiny.change(config(tmp_path), **change), init_from=str(source))
+    run_config = dataclasses.replace(tiny.change(config(tmp_path), **change), init_from=str(source))
     with pytest.raises(ConfigError, match=message):
-        runs.train_run(made)
+        runs.train_run(run_config)
     assert not (tmp_path / "run").exists()
 
 

@@ -35,21 +35,21 @@ class Colours(runs.ClassificationTask):
 
 
 def config(folder, steps=20):
-    made = tiny.config(folder, architecture="encoder", data={"source": "labelled"})
+    run_config = tiny.config(folder, architecture="encoder", data={"source": "labelled"})
     training = TrainingConfig(steps=steps, batch_tokens=96, devices=2, eval_every=10)
-    return dataclasses.replace(made, training=training)
+    return dataclasses.replace(run_config, training=training)
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory):
+def colour_run(tmp_path_factory):
     """The folder of a run of an own task, and how its training ended."""
     folder = tmp_path_factory.mktemp("own")
     return folder / "run", runs.train_run(config(folder), task=Colours)
 
 
 @pytest.mark.thorough
-def test_own_source_is_trained_evaluated_and_opened_as_the_built_in_ones(own):
-    folder, result = own
+def test_own_source_is_trained_evaluated_and_opened_as_the_built_in_ones(colour_run):
+    folder, result = colour_run
     run = runs.open_run(folder, 20, task=Colours)
     assert repr(run) == f"<ColourModel of {folder}, step 20>"
     assert type(run) is ColourModel and run.classes == tuple(sorted(COLOURS))
@@ -61,11 +61,11 @@ def test_own_source_is_trained_evaluated_and_opened_as_the_built_in_ones(own):
 
 
 @pytest.mark.thorough
-def test_own_source_is_resumed_and_its_data_is_guarded(own, tmp_path):
+def test_own_source_is_resumed_and_its_data_is_guarded(colour_run, tmp_path):
     parts = config(tmp_path, steps=10)
     runs.train_run(parts, task=Colours)
     result = runs.train_run(tiny.change(parts, training={"steps": 20}), task=Colours)
-    jax.tree.map(np.testing.assert_array_equal, result.params, own[1].params)
+    jax.tree.map(np.testing.assert_array_equal, result.params, colour_run[1].params)
 
     class Others(Colours):
         @classmethod
@@ -99,8 +99,10 @@ def test_model_is_made_in_one_place(tmp_path):
         text_model = NarrowModel
 
     path = tiny.write(tmp_path / "text.txt", ["one two one two"] * 9)
-    made = tiny.config(tmp_path, architecture="decoder", data={"source": "files", "paths": (path,)})
-    task = Changed.prepare(made)
+    run_config = tiny.config(
+        tmp_path, architecture="decoder", data={"source": "files", "paths": (path,)}
+    )
+    task = Changed.prepare(run_config)
     assert isinstance(task.model.module, Narrow)
     params = jax.jit(task.model.initializer)(jax.random.key(0))
     model = dataclasses.replace(task.model, params=params)
@@ -110,8 +112,8 @@ def test_model_is_made_in_one_place(tmp_path):
 
 
 @pytest.mark.thorough
-def test_other_data_is_read_as_the_configs_is(own, tmp_path):
-    run = runs.open_run(own[0], task=Colours)
+def test_other_data_is_read_as_the_configs_is(colour_run, tmp_path):
+    run = runs.open_run(colour_run[0], task=Colours)
     lines = ["red no 1\tred", "blue no 2\tred", "blue", "green " * 13 + "\tgreen"]
     path = tiny.write(tmp_path / "others.tsv", lines)
     result = run.evaluate([path])

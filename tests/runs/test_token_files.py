@@ -39,32 +39,35 @@ def experiment(folder, architecture="decoder", data=None, theirs="gpt2", **chang
 @pytest.mark.parametrize("packing", ["windows", "documents"])
 def test_tokens_are_trained_on_as_their_text_is(tmp_path, packing):
     """The same batches, and the same bytes that a validation loss is over."""
-    made = tiny.prepare(experiment(tmp_path, data={"packing": packing}))
-    streams = [text.build_stream(part, made.tokenizer) for part in (DOCUMENTS[9:], DOCUMENTS[:9])]
+    task = tiny.prepare(experiment(tmp_path, data={"packing": packing}))
+    streams = [text.build_stream(part, task.tokenizer) for part in (DOCUMENTS[9:], DOCUMENTS[:9])]
     runner = SingleRunner()
-    data = made.training_data(runner)
-    same = dataclasses.replace(made, train={"": streams[0]})
+    data = task.training_data(runner)
+    same = dataclasses.replace(task, train={"": streams[0]})
     for step in (0, 5, 1000):
         np.testing.assert_equal(data.batches[step], same.training_data(runner).batches[step])
     first_of = DOCUMENTS[:9] if packing == "documents" else DOCUMENTS[:1]
     unpredicted = sum(
-        made.tokenizer.byte_length(int(made.tokenizer.encode(one)[0])) for one in first_of
+        task.tokenizer.byte_length(int(task.tokenizer.encode(document)[0])) for document in first_of
     )
-    assert data.validation_bytes == sum(len(one.encode()) for one in DOCUMENTS[:9]) - unpredicted
-    assert made.summary.documents == len(DOCUMENTS) - 9
+    assert (
+        data.validation_bytes
+        == sum(len(document.encode()) for document in DOCUMENTS[:9]) - unpredicted
+    )
+    assert task.summary.documents == len(DOCUMENTS) - 9
 
 
 def test_run_is_trained_resumed_and_opened(tmp_path):
-    made = experiment(tmp_path, data={"packing": "documents"})
-    report = tiny.train(made)
+    config = experiment(tmp_path, data={"packing": "documents"})
+    report = tiny.train(config)
     assert report[0] == "token files: 45 documents for training, 9 for validation"
-    assert runs.train_run(tiny.change(made, training={"steps": 6})).step == 6
+    assert runs.train_run(tiny.change(config, training={"steps": 6})).step == 6
     (tmp_path / "val.bin").unlink()
-    run = runs.open_run(made.out)
+    run = runs.open_run(config.out)
     evaluation = run.evaluate()
     measured = tiny.figures(tmp_path, "validation_loss")[6]
     assert evaluation.loss == pytest.approx(measured, rel=1e-6)
-    assert run.evaluate([made.data.paths[0]]).predicted > evaluation.predicted
+    assert run.evaluate([config.data.paths[0]]).predicted > evaluation.predicted
     measured = tiny.figures(tmp_path, "bits_per_byte")[6]
     assert evaluation.bits_per_byte == pytest.approx(measured, rel=1e-6)
     assert run.generate("The night", max_new_tokens=3, seed=0)

@@ -25,10 +25,10 @@ def experiment(folder, architecture, name="gpt2", **changes):
 
 
 def test_decoder_is_trained_and_opened_with_the_tokenizer_of_a_file(tmp_path):
-    made = experiment(tmp_path, "decoder", training={"steps": 2, "eval_every": 2})
-    tiny.train(made)
+    config = experiment(tmp_path, "decoder", training={"steps": 2, "eval_every": 2})
+    tiny.train(config)
     (tmp_path / "their.json").unlink()
-    run = runs.open_run(made.out)
+    run = runs.open_run(config.out)
     theirs = text.Tokenizer.from_json(foreign_json("gpt2"))
     assert run.encode("The night").tolist() == theirs.encode("The night").tolist()
     assert run.generate("The night", max_new_tokens=3, seed=0)
@@ -78,10 +78,10 @@ def test_plan_takes_the_size_of_the_vocabulary_from_the_file(tmp_path):
     ],
 )
 def test_file_without_a_tokenizer_is_one_line(tmp_path, content, message):
-    made = experiment(tmp_path, "decoder")
+    config = experiment(tmp_path, "decoder")
     (tmp_path / "their.json").unlink()
     if content is not None:
         (tmp_path / "their.json").write_text(content)
-    with pytest.raises(DataError, match=rf"their.json: {message}") as found:
-        tiny.prepare(made)
-    assert "\n" not in str(found.value)
+    with pytest.raises(DataError, match=rf"their.json: {message}") as error:
+        tiny.prepare(config)
+    assert "\n" not in str(error.value)

@@ -28,11 +28,11 @@ GERMAN = ["eins", "zwei", "drei", "vier", "fünf", "sechs"]
 
 def pairs(count=40):
     """Numbers in English and German, each sentence once."""
-    found = []
+    examples = []
     for i in range(count):
         digits = [i % 6, i // 6 % 6, i // 36, i % 5][: 3 + i % 2]
-        found.append((" ".join(ENGLISH[d] for d in digits), " ".join(GERMAN[d] for d in digits)))
-    return found
+        examples.append((" ".join(ENGLISH[d] for d in digits), " ".join(GERMAN[d] for d in digits)))
+    return examples
 
 
 LINES = [f"{source}\t{target}" for source, target in pairs()]
@@ -172,15 +172,20 @@ def test_greedy_translation_takes_the_likeliest_token_each_time(run, validation)
 
 def test_scores_are_log_probabilities_by_length_and_the_best_come_first(run, validation):
     tokenizer = run.tokenizer
-    found = run.translate(validation.sources, num_best=3, length_penalty=0.0)
-    for sentence, several in zip(validation.sources, found, strict=True):
-        scores = [one.score for one in several]
-        assert len({one.text for one in several}) == 3 and scores == sorted(scores, reverse=True)
-        for one in several:
-            written = tokenizer.encode(one.text).tolist() + [tokenizer.end_of_text] * one.finished
+    translations = run.translate(validation.sources, num_best=3, length_penalty=0.0)
+    for sentence, several in zip(validation.sources, translations, strict=True):
+        scores = [translation.score for translation in several]
+        assert len({translation.text for translation in several}) == 3 and scores == sorted(
+            scores, reverse=True
+        )
+        for translation in several:
+            written = (
+                tokenizer.encode(translation.text).tolist()
+                + [tokenizer.end_of_text] * translation.finished
+            )
             nats = jax.nn.log_softmax(logits_of(run, sentence, written))
             score = float(nats[np.arange(len(written)), np.array(written)].sum())
-            assert one.score == pytest.approx(score, abs=1e-4)
+            assert translation.score == pytest.approx(score, abs=1e-4)
 
 
 def test_options_of_the_search_are_the_configs_when_not_given(run, validation):
@@ -237,12 +242,12 @@ def test_evaluation_without_sacrebleu_says_what_to_install(run, evaluation, monk
 
 def test_search_that_could_not_be_scored_is_refused_before_training(tmp_path):
     data = {"source": "sort"}
-    made = tiny.config(
+    run_config = tiny.config(
         tmp_path, architecture="encoder_decoder", data=data, model={"max_len": 5_000},
         translation=TranslationConfig(length_penalty=10.0),
     )  # fmt: skip
     with pytest.raises(ConfigError, match="must be within float32, got 5000 .. 10.0"):
-        runs.train_run(made)
+        runs.train_run(run_config)
     assert not (tmp_path / "run").exists()
 
 
@@ -251,8 +256,8 @@ def test_run_in_parts_equals_the_run_at_once_and_guards_its_data(trained, tmp_pa
     whole = full_config(tmp_path)
     tiny.train(tiny.change(whole, training={"steps": 50}))
     tiny.train(whole)
-    one, two = (runs.open_run(folder / "run", step=100) for folder in (trained, tmp_path))
-    jax.tree.map(np.testing.assert_array_equal, one.params, two.params)
+    expected, actual = (runs.open_run(folder / "run", step=100) for folder in (trained, tmp_path))
+    jax.tree.map(np.testing.assert_array_equal, expected.params, actual.params)
     losses = tiny.figures(tmp_path, "loss")
     assert losses == tiny.figures(trained, "loss")
 
@@ -354,8 +359,8 @@ def test_label_smoothing_is_in_the_training_loss_alone(trained, run, evaluation,
     logits = np.asarray(jax.jit(all_logits)(run.params), np.float64)
     surprise = np.logaddexp.reduce(logits, axis=-1, keepdims=True) - logits
     counted = batch["labels"] >= 0
-    own = np.take_along_axis(surprise, batch["labels"].clip(0)[..., None], -1)[..., 0]
-    nats, spread = own[counted].sum(), surprise.mean(-1)[counted].sum()
+    label_surprise = np.take_along_axis(surprise, batch["labels"].clip(0)[..., None], -1)[..., 0]
+    nats, spread = label_surprise[counted].sum(), surprise.mean(-1)[counted].sum()
     assert spread > 1.1 * nats
     training = prepared.model.loss(0.3)
     assert total(training) == pytest.approx(0.7 * nats + 0.3 * spread, rel=1e-5)

@@ -29,7 +29,7 @@ from jaxformer.config import (
 from jaxformer.runs.folder.files import write_folder_manifest
 
 
-def config(folder, *, architecture, data, tokenizer=None, model=None, training=None, **others):
+def config(folder, *, architecture, data, tokenizer=None, model=None, training=None, **fields):
     """An experiment of one layer on one device, in the folder's run."""
     unequal = data["source"] not in ("files", "python", "tokens", "conversations")
     return ExperimentConfig(
@@ -43,7 +43,7 @@ def config(folder, *, architecture, data, tokenizer=None, model=None, training=N
         data=DataConfig(**({"num_buckets": 1} if unequal else {}) | data),
         tokenizer=TokenizerConfig(**{"kind": "word"} | (tokenizer or {})),
         optimizer=AdamWConfig(learning_rate=2e-2),
-        schedule=others.pop("schedule", ScheduleConfig(name="constant")),
+        schedule=fields.pop("schedule", ScheduleConfig(name="constant")),
         training=TrainingConfig(
             **{
                 "steps": 20, "runner": "single", "log_every": 5, "eval_every": 10,
@@ -51,13 +51,13 @@ def config(folder, *, architecture, data, tokenizer=None, model=None, training=N
                 "batch_tokens" if unequal else "batch_size": 96 if unequal else 8,
             } | (training or {})
         ),
-        **others,
+        **fields,
     )  # fmt: skip
 
 
 def write_bodies(path, texts):
     """Writes JSON Lines, each with a text under "body"; returns the path."""
-    return write(path, (json.dumps({"body": one}) for one in texts))
+    return write(path, (json.dumps({"body": body}) for body in texts))
 
 
 def config_of_text(folder, data, architecture="decoder", **changes):
@@ -86,7 +86,9 @@ def standing_still(config):
 def assert_stood_still(before, after):
     """Parameters are the same, but for what a step of 1e-30 makes of zeros."""
     jax.tree.map(
-        lambda one, two: np.testing.assert_allclose(one, two, rtol=0, atol=1e-20), before, after
+        lambda expected, actual: np.testing.assert_allclose(expected, actual, rtol=0, atol=1e-20),
+        before,
+        after,
     )
 
 
@@ -141,11 +143,13 @@ def logged_of_data(config):
 
 def untrained_language_model(folder, **model):
     """A run of a language model of bytes that was not trained, of two layers."""
-    made = config(
+    run_config = config(
         folder, architecture="decoder", data={"source": "files", "paths": ("none.txt",)},
         tokenizer={"kind": "byte"}, model={"vocab_size": 257, "num_layers": 2} | model,
     )  # fmt: skip
-    model = runs.LanguageModel(config=made, tokenizers=(text.byte_tokenizer(),), folder=folder)
+    model = runs.LanguageModel(
+        config=run_config, tokenizers=(text.byte_tokenizer(),), folder=folder
+    )
     return dataclasses.replace(model, params=jax.jit(model.initializer)(jax.random.key(0)))
 
 
@@ -179,7 +183,7 @@ def metrics(folder):
 
 def figures(folder, name):
     """A metric by step."""
-    return {one["step"]: one[name] for one in metrics(folder) if name in one}
+    return {record["step"]: record[name] for record in metrics(folder) if name in record}
 
 
 def print_of_training(path):
@@ -208,23 +212,23 @@ def share(factory, name, train):
     """
     session = factory.getbasetemp()
     session = session.parent if "PYTEST_XDIST_WORKER" in os.environ else session
-    first, own = session / name, factory.mktemp(f"own_{name}")
+    first, copy = session / name, factory.mktemp(f"own_{name}")
     with open(session / f"{name}.lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not first.exists():
-            made = factory.mktemp(f"made_{name}")
-            (made / "printed.txt").write_text(train(made), encoding="utf-8")
-            made.rename(first)
-    shutil.copytree(first, own, dirs_exist_ok=True)
-    trained_at = load_config(own / "tiny.toml").out.removesuffix("/run")
-    for path in (own / "printed.txt", own / "tiny.toml", own / "run" / "config.toml"):
+            folder = factory.mktemp(f"made_{name}")
+            (folder / "printed.txt").write_text(train(folder), encoding="utf-8")
+            folder.rename(first)
+    shutil.copytree(first, copy, dirs_exist_ok=True)
+    trained_at = load_config(copy / "tiny.toml").out.removesuffix("/run")
+    for path in (copy / "printed.txt", copy / "tiny.toml", copy / "run" / "config.toml"):
         path.write_text(
-            path.read_text(encoding="utf-8").replace(trained_at, str(own)), encoding="utf-8"
+            path.read_text(encoding="utf-8").replace(trained_at, str(copy)), encoding="utf-8"
         )
-    write_folder_manifest(own / "run")
-    return own / "run", (own / "printed.txt").read_text(encoding="utf-8")
+    write_folder_manifest(copy / "run")
+    return copy / "run", (copy / "printed.txt").read_text(encoding="utf-8")
 
 
 def leaf(params):
     """All parameters as one array."""
-    return np.concatenate([np.ravel(one) for one in jax.tree.leaves(jax.device_get(params))])
+    return np.concatenate([np.ravel(array) for array in jax.tree.leaves(jax.device_get(params))])
