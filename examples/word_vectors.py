@@ -58,7 +58,7 @@ tokens = np.tile(tokenizer.encode(TEXT), (jax.device_count(), 1))
 batch = {"tokens": tokens[:, :-1], "labels": tokens[:, 1:]}
 trial = Trial(language_model_loss(model), draw, optimizer)
 result = fit(trial, TrainingData([batch] * 60), None, LoopConfig(steps=60))
-kept = (result.params["embedding"]["embedding"][ids] == vectors).all()
+same = (result.params["embedding"]["embedding"][ids] == vectors).all()
 logits = model.apply({"params": result.params}, batch["tokens"]).logits
 right = (logits.argmax(-1) == batch["labels"]).mean()
-print(f"{len(ids)} of {len(tokenizer.words)} words keep their vectors: {kept}; {right:.0%} right")
+print(f"{len(ids)} of {len(tokenizer.words)} words keep their vectors: {same}; {right:.0%} right")

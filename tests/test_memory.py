@@ -186,23 +186,25 @@ needs_glibc = pytest.mark.skipif(
 
 
 @needs_glibc
-@pytest.mark.parametrize("environment, kept", [
+@pytest.mark.parametrize("environment, expected", [
     ({"JAX_PLATFORMS": "cpu"}, True),
     ({"JAX_PLATFORMS": "cuda"}, False),
     ({"JAX_PLATFORMS": "cpu", "MALLOC_ARENA_MAX": "8"}, False),
     ({"JAX_PLATFORMS": "cpu", "MALLOC_TRIM_THRESHOLD_": "131072"}, False),
     ({"JAX_PLATFORMS": "cpu", "GLIBC_TUNABLES": "glibc.malloc.arena_max=8"}, False),
 ])  # fmt: skip
-def test_freed_memory_is_kept_only_where_it_helps(environment, kept):
+def test_freed_memory_is_kept_only_where_it_helps(environment, expected):
     script = "from jaxformer.memory import keep_freed_memory\nkeep_freed_memory()\nmeasure()"
-    assert is_kept(script, **environment) == kept
+    assert is_kept(script, **environment) == expected
 
 
 @needs_glibc
-@pytest.mark.parametrize("command, kept", [("train", True), ("sweep", True), ("generate", False)])
-def test_commands_that_train_keep_freed_memory(command, kept):
+@pytest.mark.parametrize(
+    "command, expected", [("train", True), ("sweep", True), ("generate", False)]
+)
+def test_commands_that_train_keep_freed_memory(command, expected):
     script = (
         "import jaxformer.cli\njaxformer.cli.main = measure\n"
         "from jaxformer import __main__ as program\nprogram.main()"
     )
-    assert is_kept(script, [command], JAX_PLATFORMS="cpu") == kept
+    assert is_kept(script, [command], JAX_PLATFORMS="cpu") == expected

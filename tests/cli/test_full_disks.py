@@ -36,9 +36,9 @@ def result(run):
     return params, [[record.get(name) for name in names] for record in read_metrics(run)]
 
 
-def assert_same(one, other):
-    jax.tree.map(np.testing.assert_array_equal, one[0], other[0])
-    assert one[1] == other[1]
+def assert_same(actual, other):
+    jax.tree.map(np.testing.assert_array_equal, actual[0], other[0])
+    assert actual[1] == other[1]
 
 
 @pytest.fixture(scope="module")

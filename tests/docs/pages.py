@@ -6,8 +6,8 @@ import re
 def blocks(text, language, fence="```"):
     """The fenced blocks of a text in a language."""
     # All blocks in order, or the end of one would be taken for the start of another.
-    found = re.findall(rf"^{fence}(\S*)\n(.*?)^{fence}$", text, flags=re.DOTALL | re.MULTILINE)
-    return [block for name, block in found if name == language]
+    matches = re.findall(rf"^{fence}(\S*)\n(.*?)^{fence}$", text, flags=re.DOTALL | re.MULTILINE)
+    return [block for name, block in matches if name == language]
 
 
 def run(code, name, namespace):

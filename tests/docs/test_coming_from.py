@@ -23,30 +23,30 @@ PAGE = pathlib.Path(PATH).read_text(encoding="utf-8")
 SECTIONS = {part.splitlines()[0]: part for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)}
 ROW = re.compile(r"^\| ([\w-]+) \| `([^`]+)` \| `([^`]+)` \| [^|]+ \|$", flags=re.MULTILINE)
 ROWS = {
-    (section, name): (theirs, ours)
+    (section, name): (theirs, code)
     for section, part in SECTIONS.items()
-    for name, theirs, ours in ROW.findall(part)
+    for name, theirs, code in ROW.findall(part)
 }
 MASKS = {"causal-mask", "padding-mask", "segments", "combine"}
 HEADS_FIRST = {"sdpa", "mask", "bias", "causal", "causal-last", "grouped", "dropout"}
 
 
 @pytest.fixture(scope="module")
-def ours():
+def namespaces():
     """What the code blocks define, by section."""
-    namespace, found = {}, {}
+    namespace, by_section = {}, {}
     with jax.numpy_rank_promotion("allow"):
         for section, part in SECTIONS.items():
             for code in blocks(part, "python"):
                 run(code, PATH, namespace)
-            found[section] = dict(namespace)
-    return found
+            by_section[section] = dict(namespace)
+    return by_section
 
 
 @pytest.fixture(scope="module")
-def theirs(ours):
+def theirs(namespaces):
     """A function of a row to what the other library's code of its section defines, made once."""
-    found = {}
+    by_section = {}
 
     def namespace(section, name):
         code = "".join(blocks(SECTIONS[section], "python", fence="~~~"))
@@ -56,27 +56,27 @@ def theirs(ours):
         for library in needed:
             if importlib.util.find_spec(library) is None:
                 pytest.skip(f"{library} is not installed")
-        if section not in found:
-            namespace = dict(ours[section])
+        if section not in by_section:
+            namespace = dict(namespaces[section])
             run(code, PATH, namespace)
-            found[section] = namespace
-        return found[section]
+            by_section[section] = namespace
+        return by_section[section]
 
     return namespace
 
 
-def compare(name, ours, theirs):
-    if isinstance(ours, list):  # of rows of different lengths
-        rows = [[np.asarray(row).tolist() for row in side] for side in (ours, theirs)]
+def compare(name, result, theirs):
+    if isinstance(result, list):  # of rows of different lengths
+        rows = [[np.asarray(row).tolist() for row in side] for side in (result, theirs)]
         assert rows[0] == rows[1]
         return
-    ours, theirs = (np.asarray(side, np.float64) for side in (ours, theirs))
+    result, theirs = (np.asarray(side, np.float64) for side in (result, theirs))
     if name == "dropout":  # each weight is dropped or not, which the two do differently
-        assert all(0.2 < (side == 0).mean() < 0.8 for side in (ours, theirs))
-        ours = np.where((ours == 0) | (theirs == 0), theirs, ours)
+        assert all(0.2 < (side == 0).mean() < 0.8 for side in (result, theirs))
+        result = np.where((result == 0) | (theirs == 0), theirs, result)
     if name in MASKS:  # size 1, or no axis, where a mask does not vary
-        ours, theirs = np.broadcast_arrays(ours, theirs)
-    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+        result, theirs = np.broadcast_arrays(result, theirs)
+    np.testing.assert_allclose(result, theirs, rtol=1e-4, atol=1e-5)
 
 
 def test_every_row_of_the_page_is_read():
@@ -85,11 +85,11 @@ def test_every_row_of_the_page_is_read():
 
 
 @pytest.mark.parametrize("row", ROWS, ids=" ".join)
-def test_both_cells_of_a_row_give_the_same(row, ours, theirs):
+def test_both_cells_of_a_row_give_the_same(row, namespaces, theirs):
     section, name = row
     other_code, code = ROWS[row]
     with warnings.catch_warnings(), jax.numpy_rank_promotion("allow"):
-        result = eval(code, ours[section])
+        result = eval(code, namespaces[section])
         warnings.simplefilter("ignore")  # what other libraries warn of is theirs
         other = eval(other_code, theirs(section, name))
         if hasattr(other, "detach"):

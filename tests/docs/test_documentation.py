@@ -94,8 +94,8 @@ def trained(tmp_path_factory):
     train(folder, "phrasebook_topics", "encoder", "labelled", rows)
     train(folder, "masked_python", "encoder", "files", TEXT)
     chats = [
-        {"messages": [{"role": "user", "content": one}, {"role": "assistant", "content": one}]}
-        for one in ("one", "two", "one two", "two one") * 4
+        {"messages": [{"role": "user", "content": text}, {"role": "assistant", "content": text}]}
+        for text in ("one", "two", "one two", "two one") * 4
     ]
     train(folder, "phrasebook_chat", "decoder", "conversations", map(json.dumps, chats))
     for copy, of in {
@@ -188,7 +188,7 @@ def test_links_lead_to_files(page):
 
 def smallest_config(folder):
     """Writes the config that docs/train.md calls the smallest, and its text; returns its path."""
-    code = next(one for one in blocks(read(pathlib.Path("docs/train.md")), "toml"))
+    code = next(block for block in blocks(read(pathlib.Path("docs/train.md")), "toml"))
     text = tiny.write(folder / "my_text.txt", [f"{TEXT[0]} {index}" for index in range(150)])
     path = folder / "my.toml"
     path.write_text(code.replace("my_text.txt", text), encoding="utf-8")

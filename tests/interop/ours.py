@@ -25,22 +25,22 @@ def arguments_of(kind, inputs):
     tokens, lengths = inputs["tokens"], inputs["lengths"]
     if kind == "encoder_decoder":
         return (tokens, inputs["targets"]), {"source_lengths": lengths}
-    given = {name: inputs[name] for name in ("token_types",) if name in inputs}
-    return (tokens,), {"lengths": lengths, **given}
+    options = {name: inputs[name] for name in ("token_types",) if name in inputs}
+    return (tokens,), {"lengths": lengths, **options}
 
 
 def run(loaded, kind, inputs):
     """Outputs of real tokens, from the inputs that `torch_models.run` takes."""
     tokens, lengths = inputs["tokens"], inputs["lengths"]
     is_real = np.arange(tokens.shape[1]) < lengths[:, None]
-    arguments, given = arguments_of(kind, inputs)
-    outputs = jax.device_get(_apply(loaded.model, loaded.params, *arguments, **given))
-    found = dict(zip(("logits", "hidden", "pooled"), outputs, strict=True))
+    arguments, options = arguments_of(kind, inputs)
+    outputs = jax.device_get(_apply(loaded.model, loaded.params, *arguments, **options))
+    arrays = dict(zip(("logits", "hidden", "pooled"), outputs, strict=True))
     if kind != "encoder_decoder":
-        found["hidden"] = found["hidden"][is_real]
+        arrays["hidden"] = arrays["hidden"][is_real]
     if kind in ("decoder", "masked", "token_classifier"):
-        found["logits"] = found["logits"][is_real]
-    return found
+        arrays["logits"] = arrays["logits"][is_real]
+    return arrays
 
 
 def continue_greedily(loaded, prompt, count):

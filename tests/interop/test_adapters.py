@@ -21,11 +21,11 @@ Q, DOWN = "model.layers.{}.self_attn.q_proj", "model.layers.{}.mlp.down_proj"
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    root, made = tmp_path_factory.mktemp("models"), {}
+    root, loaded = tmp_path_factory.mktemp("models"), {}
     for name in ("llama", "gpt2"):
         getattr(pretrained_folders, name)(root / name)
-        made[name] = load_huggingface(root / name)
-    return root, made
+        loaded[name] = load_huggingface(root / name)
+    return root, loaded
 
 
 def write(folder, tensors, **changes):
@@ -120,8 +120,8 @@ def test_peft_computes_the_same(models, tmp_path, name):
     import torch
     import transformers
 
-    root, made = models
-    model, tokens = made[name], np.array([[1, 5, 9, 4]])
+    root, loaded = models
+    model, tokens = loaded[name], np.array([[1, 5, 9, 4]])
     adapter = drawn(model)
     save_adapter(tmp_path / "adapter", model, adapter, base=str(root / name))
     there = transformers.AutoModelForCausalLM.from_pretrained(root / name)
@@ -165,8 +165,8 @@ def test_adapter_beside_a_model_is_not_ignored_in_silence(tmp_path):
 
 
 def test_folder_of_an_adapter_opens_with_its_model(models, tmp_path):
-    root, made = models
-    model, text = made["llama"], "the cat sat"
+    root, loaded = models
+    model, text = loaded["llama"], "the cat sat"
     adapter = drawn(model)
     save_adapter(tmp_path / "adapter", model, adapter, base=str(root / "llama"))
     run = runs.open_run(tmp_path / "adapter")

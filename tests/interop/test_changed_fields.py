@@ -91,12 +91,12 @@ def read_there(folder, variant, inputs):
         return None
 
 
-def distance(found, expected):
+def distance(actual, expected):
     """Largest difference of two sets of outputs; infinite where their shapes are not equal."""
-    both = [(found[name], expected[name]) for name in found.keys() & expected.keys()]
-    if any(one.shape != other.shape for one, other in both):
+    both = [(actual[name], expected[name]) for name in actual.keys() & expected.keys()]
+    if any(array.shape != other.shape for array, other in both):
         return np.inf
-    return max(np.abs(one - other).max() for one, other in both)
+    return max(np.abs(array - other).max() for array, other in both)
 
 
 @pytest.fixture(autouse=True)
@@ -135,7 +135,7 @@ def test_change_of_a_field_is_a_change_of_ours_or_refused(name, tmp_path):
             if (theirs_by := distance(unchanged, theirs)) > CHANGED:
                 wrong.append(f"{change}: only theirs changes, by {theirs_by:.1e}")
             continue
-        found = ours.run(loaded, variant.kind, inputs)
-        if (error := distance(found, theirs)) > TOLERANCE:
+        outputs = ours.run(loaded, variant.kind, inputs)
+        if (error := distance(outputs, theirs)) > TOLERANCE:
             wrong.append(f"{change}: ours differ by {error:.1e}")
     assert not wrong, "\n".join(wrong)

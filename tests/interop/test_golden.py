@@ -43,10 +43,10 @@ def case(request, tmp_path_factory):
 @pytest.mark.parametrize("case", slow_unless(QUICK, VARIANTS), indirect=True)
 def test_variant_computes_what_transformers_does(case):
     variant, golden, loaded = case
-    found = ours.run(loaded, variant.kind, golden.arrays)
-    for name in found.keys() & golden.arrays.keys():
+    outputs = ours.run(loaded, variant.kind, golden.arrays)
+    for name in outputs.keys() & golden.arrays.keys():
         np.testing.assert_allclose(
-            found[name], golden.arrays[name], rtol=0, atol=TOLERANCE, err_msg=name
+            outputs[name], golden.arrays[name], rtol=0, atol=TOLERANCE, err_msg=name
         )
 
 
@@ -74,8 +74,8 @@ def test_decoder_continues_as_transformers_does(name, tmp_path):
     golden = read_golden(name)
     golden.write(tmp_path)
     prompt, expected = golden.arrays["tokens"][0, :9], golden.arrays["greedy"]
-    found = ours.continue_greedily(load_huggingface(tmp_path), prompt, len(expected))
-    np.testing.assert_array_equal(found, expected)
+    tokens = ours.continue_greedily(load_huggingface(tmp_path), prompt, len(expected))
+    np.testing.assert_array_equal(tokens, expected)
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_beam_search_finds_what_transformers_does(name, tmp_path):
     arrays = golden.arrays
     start, end = arrays["targets"][0, 0], int(arrays["end"])
     loaded = load_huggingface(tmp_path)
-    found, score = ours.search_beams(loaded, arrays["tokens"][0], 20, int(start), end)
-    np.testing.assert_array_equal(found, arrays["beams"])
+    tokens, score = ours.search_beams(loaded, arrays["tokens"][0], 20, int(start), end)
+    np.testing.assert_array_equal(tokens, arrays["beams"])
     np.testing.assert_allclose(score, arrays["score"], rtol=0, atol=TOLERANCE)
 
 

@@ -90,7 +90,7 @@ def test_published_configs_are_of_every_family():
 @pytest.mark.parametrize("name", READ)
 def test_published_config_is_read(name):
     values, (_, config) = CONFIGS[name], read(name)
-    found = dataclasses.asdict(config)
+    fields = dataclasses.asdict(config)
     family = values["model_type"]
     expected = {key: first(values, names) for key, names in NAMES.items()}
     if family in BEHIND_PADDING:
@@ -98,11 +98,11 @@ def test_published_config_is_read(name):
     if family in RELATIVE | {"umt5"}:
         expected["max_len"] = 512  # the length of pre-training, which the files need not say
     if family == "qwen3_moe":
-        found["d_ff"] = config.experts.d_ff
+        fields["d_ff"] = config.experts.d_ff
         expected["d_ff"] = values["moe_intermediate_size"]
     if expected["d_ff"] is None or expected["max_len"] is None:
         expected = {key: each for key, each in expected.items() if each is not None}
-    assert {key: found[key] for key in expected} == expected
+    assert {key: fields[key] for key in expected} == expected
     kind = config.positions if isinstance(config.positions, str) else config.positions.kind
     groups = {"learned": LEARNED, "sinusoidal": SINES, "relative": RELATIVE, "none": {"umt5"}}
     assert kind == next((each for each, types in groups.items() if family in types), "rotary")
@@ -177,8 +177,8 @@ def test_published_windows_are_of_the_layers_that_have_them(name, windows):
 def test_published_rotary_positions_are_those_of_the_file(name, base, width, scaling):
     positions = read(name)[1].positions
     assert (positions.base, positions.rotary_dim) == (base, width)
-    found = None if positions.scaling is None else dataclasses.asdict(positions.scaling)
-    assert found is None if scaling is None else found | scaling == found
+    actual = None if positions.scaling is None else dataclasses.asdict(positions.scaling)
+    assert actual is None if scaling is None else actual | scaling == actual
 
 
 def test_published_layers_without_positions_are_each_fourth():

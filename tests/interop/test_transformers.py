@@ -50,10 +50,10 @@ def case(request, tmp_path_factory):
     return variant, inputs, expected, loaded
 
 
-def assert_close(found, expected):
-    for name in found.keys() & expected.keys():
+def assert_close(outputs, expected):
+    for name in outputs.keys() & expected.keys():
         np.testing.assert_allclose(
-            found[name], expected[name], rtol=0, atol=TOLERANCE, err_msg=name
+            outputs[name], expected[name], rtol=0, atol=TOLERANCE, err_msg=name
         )
 
 
@@ -70,8 +70,8 @@ def test_model_that_is_written_here_computes_the_same_there(case, tmp_path):
         model = loaded
     save_huggingface(tmp_path, model, model_type=variant.model_type)
     # Encoders of encoder-decoders have no class that is found by itself.
-    own = variant.class_name.endswith("EncoderModel")
-    name = variant.class_name if own else AUTO_CLASSES[variant.kind]
+    is_encoder = variant.class_name.endswith("EncoderModel")
+    name = variant.class_name if is_encoder else AUTO_CLASSES[variant.kind]
     model = torch_models.read_model(tmp_path, name)
     assert_close(torch_models.run(model, variant.kind, inputs), expected)
 
@@ -82,9 +82,9 @@ def test_pegasus_whose_file_lacks_the_positions_has_those_of_transformers(tmp_pa
     model = torch_models.read_model(tmp_path, variant.class_name)
     inputs = torch_models.draw_inputs(np.random.RandomState(SEED), variant, model.config)
     written = open_tensors(tmp_path).items()
-    kept = {name: one.read() for name, one in written if "embed_positions" not in name}
+    tensors = {name: entry.read() for name, entry in written if "embed_positions" not in name}
     (tmp_path / "model.safetensors").unlink()
-    write_tensors(tmp_path, lazy(kept))
+    write_tensors(tmp_path, lazy(tensors))
     loaded = load_huggingface(tmp_path)
     assert loaded.config.positions.kind == "sinusoidal"
     expected = torch_models.run(model, variant.kind, inputs)
@@ -103,8 +103,8 @@ def defaults(request):
     model_type, class_name = request.param
     assert hasattr(transformers, class_name) or "Classification" not in class_name
     # Embeddings of ELECTRA that are narrower than its layers are not supported.
-    given = {"embedding_size": 256} if model_type == "electra" else {}
-    config = transformers.AutoConfig.for_model(model_type, **given)
+    options = {"embedding_size": 256} if model_type == "electra" else {}
+    config = transformers.AutoConfig.for_model(model_type, **options)
     names = [field.name for field in dataclasses.fields(config)]
     values = {name: getattr(config, name) for name in names} | config.to_dict()
     values = json.loads(json.dumps(values | {"architectures": [class_name]}, default=str))
@@ -115,13 +115,13 @@ def test_missing_field_is_refused_or_what_transformers_takes(defaults):
     family, kind, values = defaults
     expected = family.read(ConfigFields(values, "config.json"), kind)
     for missing in values:
-        others = {name: value for name, value in values.items() if name != missing}
+        fields = {name: value for name, value in values.items() if name != missing}
         try:
-            found = family.read(ConfigFields(others, "config.json"), kind)
+            config = family.read(ConfigFields(fields, "config.json"), kind)
         except ConfigError as error:
             assert f"must have {missing}" in str(error)
         else:
-            assert found == expected, missing
+            assert config == expected, missing
 
 
 def test_transformers_converts_as_the_error_says_and_loads_what_was_written(tmp_path):

@@ -46,8 +46,8 @@ def marian(folder, **settings):
     if not settings:
         files["target.spm"] = spm
     else:
-        others = ["</s>", "<unk>", *_pieces("bpe-rules")[::-1], "<pad>"]
-        files["target_vocab.json"] = {name: i for i, name in enumerate(others)}
+        target_names = ["</s>", "<unk>", *_pieces("bpe-rules")[::-1], "<pad>"]
+        files["target_vocab.json"] = {name: i for i, name in enumerate(target_names)}
     names = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
     _write(folder, "marian", files, tokenizer_class="MarianTokenizer", **names, **settings)
 
@@ -202,13 +202,13 @@ def expected_chats(folder):
 if __name__ == "__main__":
     from tests.interop.chats import TEMPLATES
 
-    found = {}
+    golden = {}
     for name in TEMPLATES:
-        with tempfile.TemporaryDirectory() as made:
-            chat(pathlib.Path(made), name)
-            found[f"chat {name}"] = expected_chats(made)
+        with tempfile.TemporaryDirectory() as folder:
+            chat(pathlib.Path(folder), name)
+            golden[f"chat {name}"] = expected_chats(folder)
     for name, write in FOLDERS.items():
-        with tempfile.TemporaryDirectory() as made:
-            write(pathlib.Path(made))
-            found[name] = expected(name, made)
-    GOLDEN.write_text(json.dumps(found, separators=(",", ":")) + "\n")
+        with tempfile.TemporaryDirectory() as folder:
+            write(pathlib.Path(folder))
+            golden[name] = expected(name, folder)
+    GOLDEN.write_text(json.dumps(golden, separators=(",", ":")) + "\n")

@@ -30,11 +30,11 @@ def new_model(variant):
 
 def read_model(folder, class_name, surplus=()):
     """The model of a folder, of which every tensor is there, and used, but for the surplus."""
-    model, found = getattr(transformers, class_name).from_pretrained(
+    model, report = getattr(transformers, class_name).from_pretrained(
         folder, output_loading_info=True, **_EAGER
     )
-    unexpected = set(found["unexpected_keys"]) - set(surplus)
-    assert not found["missing_keys"] and not unexpected and not found["mismatched_keys"], found
+    unexpected = set(report["unexpected_keys"]) - set(surplus)
+    assert not report["missing_keys"] and not unexpected and not report["mismatched_keys"], report
     return model.eval()
 
 
@@ -73,23 +73,23 @@ def run(model, kind, inputs):
     """Outputs of real tokens `[B, T]`, padded on the right: logits, hidden and pooled, if any."""
     mask = np.arange(inputs["tokens"].shape[1]) < inputs["lengths"][:, None]
     names = {"tokens": "input_ids", "token_types": "token_type_ids", "targets": "decoder_input_ids"}
-    given = {
+    arguments = {
         names[name]: torch.tensor(values).long() for name, values in inputs.items() if name in names
     }
-    given["attention_mask"] = torch.tensor(mask).long()
+    arguments["attention_mask"] = torch.tensor(mask).long()
     with torch.no_grad():
-        output = model(**given, output_hidden_states=True)
-        base = model.base_model(**given)
-    found = {}
+        output = model(**arguments, output_hidden_states=True)
+        base = model.base_model(**arguments)
+    outputs = {}
     if kind != "pooled":
         logits = output.prediction_logits if "prediction_logits" in output else output.logits
         of_tokens = kind in ("decoder", "masked", "token_classifier")
-        found["logits"] = logits.numpy()[mask] if of_tokens else logits.numpy()
+        outputs["logits"] = logits.numpy()[mask] if of_tokens else logits.numpy()
     elif "pooler_output" in base and base.pooler_output is not None:
-        found["pooled"] = base.pooler_output.numpy()
+        outputs["pooled"] = base.pooler_output.numpy()
     if kind == "encoder_decoder":
-        return found | {"hidden": output.decoder_hidden_states[-1].numpy()}
-    return found | {"hidden": base.last_hidden_state.numpy()[mask]}
+        return outputs | {"hidden": output.decoder_hidden_states[-1].numpy()}
+    return outputs | {"hidden": base.last_hidden_state.numpy()[mask]}
 
 
 def continue_greedily(model, prompt, count):
@@ -110,13 +110,13 @@ def continue_greedily(model, prompt, count):
 
 def search_beams(model, source, count, end_token):
     """The best tokens of a search with 4 beams, with the end token, their score, and its lead."""
-    found = model.generate(
+    output = model.generate(
         torch.tensor(source)[None], do_sample=False, num_beams=4, max_new_tokens=count,
         length_penalty=1.0, early_stopping=False, eos_token_id=end_token, num_return_sequences=4,
         return_dict_in_generate=True, output_scores=True, pad_token_id=model.config.pad_token_id,
     )  # fmt: skip
-    best = found.sequences[0, 1:].tolist()
+    best = output.sequences[0, 1:].tolist()
     if end_token in best:
         best = best[: best.index(end_token) + 1]
-    score, next_score = found.sequences_scores[:2].tolist()
+    score, next_score = output.sequences_scores[:2].tolist()
     return best, score, score - next_score

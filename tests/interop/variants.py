@@ -65,9 +65,9 @@ def of_family(model_type, class_name, base, variants):
     """Variants by name: the family's name, and what differs from its base."""
     return {
         f"{model_type}-{name}" if name else model_type: Variant(
-            model_type, fields=base | fields, **{"class_name": class_name, **others}
+            model_type, fields=base | fields, **{"class_name": class_name, **options}
         )
-        for name, (fields, others) in variants.items()
+        for name, (fields, options) in variants.items()
     }
 
 
@@ -81,6 +81,6 @@ def of_class(class_name, **values):
     return values, {"class_name": class_name}
 
 
-def older(config=None, *, base=None, **others):
+def older(config=None, *, base=None, **options):
     """A variant whose file an older version has written, or that has other tensors."""
-    return base or {}, {"older": config or {}, **others}
+    return base or {}, {"older": config or {}, **options}

@@ -118,8 +118,8 @@ def test_plan_of_devices_has_the_memory_and_collectives_of_their_program():
     assert step.total >= step.arguments + step.temporaries > state
     assert step.temporaries >= plan.needs.gradients
     assert plan.collectives == step.collectives
-    assert {(one.kind, one.group) for one in step.collectives} == {("all-reduce", 2)}
-    assert sum(one.num_bytes for one in step.collectives) >= plan.needs.gradients
+    assert {(op.kind, op.group) for op in step.collectives} == {("all-reduce", 2)}
+    assert sum(op.num_bytes for op in step.collectives) >= plan.needs.gradients
     assert plan.traffic == step.traffic and sum(step.traffic.values()) > 2 * state
     assert {"attention", "feed-forward", "norms", "logits and loss", "optimizer"} <= {*step.traffic}
     bandwidth = ACCELERATORS["v5e"].memory_bandwidth

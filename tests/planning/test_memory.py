@@ -34,10 +34,10 @@ def config(**changes):
 
 
 def test_state_has_the_bytes_of_arrays_on_a_mesh():
-    wanted = config()
-    planned = planned_model(wanted)
-    optimizer = make_optimizer(wanted.optimizer, planned.config.schedule)
-    runner = MeshRunner(wanted.mesh, jax.devices()[:4])
+    settings = config()
+    planned = planned_model(settings)
+    optimizer = make_optimizer(settings.optimizer, planned.config.schedule)
+    runner = MeshRunner(settings.mesh, jax.devices()[:4])
     state = runner.create(
         lambda rng: TrainState.create(planned.initializer(rng), optimizer), (jax.random.key(0),)
     )
@@ -45,7 +45,7 @@ def test_state_has_the_bytes_of_arrays_on_a_mesh():
     def on_one_device(tree):
         return sum(leaf.addressable_data(0).nbytes for leaf in jax.tree.leaves(tree))
 
-    needs = memory_needs(wanted, SIZES)
+    needs = memory_needs(settings, SIZES)
     assert needs.parameters == needs.gradients == on_one_device(state.params)
     assert needs.optimizer == on_one_device(state) - on_one_device(state.params)
     assert needs.optimizer > 2 * needs.parameters
@@ -64,18 +64,18 @@ def test_average_takes_as_much_as_the_parameters():
 def test_frozen_weights_have_neither_gradients_nor_a_state_of_the_optimizer():
     whole = memory_needs(config(), SIZES)
     rules = (MeshRule(path="*attention/query_kernel", axes=("", "fsdp")),)  # of the base alone
-    wanted = dataclasses.replace(config(), init_from="elsewhere", lora=LoraConfig(rank=2))
-    wanted = dataclasses.replace(wanted, mesh=dataclasses.replace(wanted.mesh, rules=rules))
-    needs = memory_needs(wanted, SIZES)
+    settings = dataclasses.replace(config(), init_from="elsewhere", lora=LoraConfig(rank=2))
+    settings = dataclasses.replace(settings, mesh=dataclasses.replace(settings.mesh, rules=rules))
+    needs = memory_needs(settings, SIZES)
     # Beside three layers' kernels of queries and values: whole on each device.
     matrices = 3 * 2 * (24 * 2 + 2 * 24) * 4
     assert needs.trained == needs.gradients == matrices
     assert needs.optimizer == 2 * matrices + whole.optimizer - 2 * whole.parameters
     assert needs.frozen == whole.parameters + 3 * 24 * 24 * 4 // 4  # split in 2 parts, and not in 4
     assert 0 < needs.activations < whole.activations
-    wrong = dataclasses.replace(wanted.mesh, rules=(MeshRule(path="*/nothing", axes=()),))
+    wrong = dataclasses.replace(settings.mesh, rules=(MeshRule(path="*/nothing", axes=()),))
     with pytest.raises(ConfigError, match="'.*/nothing', which matches no parameter"):
-        memory_needs(dataclasses.replace(wanted, mesh=wrong), SIZES)
+        memory_needs(dataclasses.replace(settings, mesh=wrong), SIZES)
 
 
 def test_heads_are_split_over_as_many_devices_as_they_divide():
@@ -96,8 +96,8 @@ def test_remat_keeps_the_inputs_of_layers_and_not_the_parameters_again():
     """Ten layers more have ten inputs more, `[B, T, D]` in float32, and ten of each kernel."""
 
     def kept(num_layers):
-        made = config(num_layers=num_layers, remat="full", d_model=48)
-        return memory_needs(made, dict.fromkeys(SIZES, 1)).activations
+        settings = config(num_layers=num_layers, remat="full", d_model=48)
+        return memory_needs(settings, dict.fromkeys(SIZES, 1)).activations
 
     inputs = 10 * 8 * 8 * 48 * 4
     assert inputs <= kept(13) - kept(3) < 1.5 * inputs
@@ -160,14 +160,14 @@ def chat_lines(text):
 def test_models_know_the_arrays_of_their_batches(tmp_path, architecture, source, line, data):
     name = "data.jsonl" if source == "conversations" else "data.txt"
     path = tiny.write(tmp_path / name, (line(f"some words and {i}") for i in range(200)))
-    made = tiny.config(
+    settings = tiny.config(
         tmp_path, architecture=architecture, data={"source": source, "paths": (path,), **data},
         tokenizer={"kind": "byte"}, model={"max_len": 64},
     )  # fmt: skip
-    task = tiny.prepare(made)
+    task = tiny.prepare(settings)
     batch = task.training_data(SingleRunner()).batches[0]
     shapes = task.model.batch_shapes(len(batch["tokens"]))
-    axes = None if made.has_one_length else 1  # else rows are as long as the bucket
-    assert {name: (one.ndim, one.shape[:axes], one.dtype) for name, one in shapes.items()} == {
-        name: (one.ndim, one.shape[:axes], one.dtype) for name, one in batch.items()
+    axes = None if settings.has_one_length else 1  # else rows are as long as the bucket
+    assert {name: (spec.ndim, spec.shape[:axes], spec.dtype) for name, spec in shapes.items()} == {
+        name: (array.ndim, array.shape[:axes], array.dtype) for name, array in batch.items()
     }

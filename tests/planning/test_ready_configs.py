@@ -60,10 +60,10 @@ def test_step_compiles_for_a_tpu(name, runner):
         [sys.executable, "-c", COMPILE, name, runner], capture_output=True, text=True, check=True,
         env={**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": ""},
     )  # fmt: skip
-    found = json.loads(done.stdout.splitlines()[-1])
-    print(name, runner, found)
-    assert found["failure"] is None and found["total"] < 95 * 2**30
-    sizes = [found["sizes"][axis] for axis in ("data", "fsdp", "tensor")]
+    report = json.loads(done.stdout.splitlines()[-1])
+    print(name, runner, report)
+    assert report["failure"] is None and report["total"] < 95 * 2**30
+    sizes = [report["sizes"][axis] for axis in ("data", "fsdp", "tensor")]
     assert sizes == ([4, 1, 1] if runner == "pmap" else [1, 2, 2])
 
 

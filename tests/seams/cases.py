@@ -30,8 +30,8 @@ ARCHITECTURES = {
 def files() -> dict[str, Any]:
     """Texts, a document in each file of one kind and in each line of another."""
     lines = tiny.write_bodies(pathlib.Path("lines.jsonl"), TEXTS[20:])
-    for index, one in enumerate(TEXTS[:20]):
-        tiny.write(pathlib.Path(f"one{index:02}.txt"), [one])
+    for index, sentence in enumerate(TEXTS[:20]):
+        tiny.write(pathlib.Path(f"one{index:02}.txt"), [sentence])
     return {"source": "files", "paths": ("one*.txt", lines), "field": "body"}
 
 
@@ -47,7 +47,7 @@ def documents() -> dict[str, Any]:
 
 def packed() -> dict[str, Any]:
     """Texts in a packed file with lines that cannot be read."""
-    lines = [json.dumps({"body": one}).encode() for one in TEXTS]
+    lines = [json.dumps({"body": sentence}).encode() for sentence in TEXTS]
     lines[5:5] = [b"{", b'{"body": "\xff"}', b'{"text": "other"}']
     pathlib.Path("lines.jsonl.gz").write_bytes(gzip.compress(b"\n".join(lines), mtime=0))
     return {"source": "files", "paths": ("lines.jsonl.gz",), "field": "body", "errors": "skip"}
@@ -82,33 +82,33 @@ def tokens() -> dict[str, Any]:
 
 def pairs() -> dict[str, Any]:
     """Pairs in one file."""
-    rows = [f"{one}\t{' '.join(one.split()[::-1])}" for one in TEXTS]
+    rows = [f"{sentence}\t{' '.join(sentence.split()[::-1])}" for sentence in TEXTS]
     return {"source": "pairs", "paths": (tiny.write(pathlib.Path("rows.tsv"), rows),)}
 
 
 def aligned() -> dict[str, Any]:
     """Pairs in two files, and others for validation."""
-    sides = {"source": TEXTS, "target": [" ".join(one.split()[::-1]) for one in TEXTS]}
-    paths = [tiny.write(pathlib.Path(f"{side}.txt"), found[:50]) for side, found in sides.items()]
+    sides = {"source": TEXTS, "target": [" ".join(sentence.split()[::-1]) for sentence in TEXTS]}
+    paths = [tiny.write(pathlib.Path(f"{side}.txt"), texts[:50]) for side, texts in sides.items()]
     held = [
-        tiny.write(pathlib.Path(f"{side}.held.txt"), found[50:]) for side, found in sides.items()
+        tiny.write(pathlib.Path(f"{side}.held.txt"), texts[50:]) for side, texts in sides.items()
     ]
     return {"source": "pairs", "paths": tuple(paths), "validation_paths": tuple(held)}
 
 
 def labelled() -> dict[str, Any]:
     """Texts with their first words as labels."""
-    rows = [f"{one}\t{one.split()[0].lower()}" for one in TEXTS]
+    rows = [f"{sentence}\t{sentence.split()[0].lower()}" for sentence in TEXTS]
     return {"source": "labelled", "paths": (tiny.write(pathlib.Path("rows.tsv"), rows),)}
 
 
 def conversations() -> dict[str, Any]:
     """Questions and answers, some of two turns."""
     lines = []
-    for index, one in enumerate(TEXTS):
+    for index, sentence in enumerate(TEXTS):
         turn = [
-            {"role": "user", "content": one},
-            {"role": "assistant", "content": one.split()[-1]},
+            {"role": "user", "content": sentence},
+            {"role": "assistant", "content": sentence.split()[-1]},
         ]
         lines.append(json.dumps({"messages": turn * (1 + index % 2)}))
     path = tiny.write(pathlib.Path("chats.jsonl"), lines)

@@ -14,11 +14,11 @@ from tests.seams.seams import GOLDEN
 
 def main() -> None:
     """Runs all cases, each in a folder of its own."""
-    found = {}
+    records = {}
     for name, make in CASES.items():
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-            found[name] = make()
-    GOLDEN.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            records[name] = make()
+    GOLDEN.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

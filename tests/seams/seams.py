@@ -50,12 +50,12 @@ def second_of_two_hosts() -> Iterator[None]:
 
 def digest(tree: Any) -> str:
     """A digest of the paths, dtypes, shapes and bytes of arrays."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         array = np.asarray(leaf)
         name = f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}"
-        found.update(name.encode() + array.tobytes())
-    return found.hexdigest()[:12]
+        hasher.update(name.encode() + array.tobytes())
+    return hasher.hexdigest()[:12]
 
 
 def start(config: ExperimentConfig, *flags: str, known: Any = ()) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def start(config: ExperimentConfig, *flags: str, known: Any = ()) -> dict[str, A
     lines = re.sub(r"\b[0-9a-f]{32}\b", "KEY", printed.getvalue()).splitlines()
     return {
         "printed": lines,
-        "files": sorted(str(one.relative_to(run)) for one in run.rglob("*")),
+        "files": sorted(str(entry.relative_to(run)) for entry in run.rglob("*")),
         "config": hashlib.sha256((run / "config.toml").read_bytes()).hexdigest()[:12],
         "first batches": [digest(data.batches[step]) for step in range(3)],
         "batches": digest([data.batches[step] for step in range(BATCHES)]),
@@ -122,5 +122,5 @@ def _parameters(params: Any, known: Any) -> str:
 
 def golden() -> dict[str, Any]:
     """What was recorded, by the name of a case."""
-    found: dict[str, Any] = json.loads(GOLDEN.read_text(encoding="utf-8"))
-    return found
+    records: dict[str, Any] = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    return records

@@ -64,8 +64,8 @@ def test_the_table_has_a_row_for_each_value_over_seeds(swept):
     expected = [
         np.mean([losses(folder / run.name)[-1] for run in pair]) for pair in (runs[:2], runs[2:])
     ]
-    found = [np.mean(results[0]) for _, results in table.rows]
-    np.testing.assert_allclose(found, expected)
+    actual = [np.mean(results[0]) for _, results in table.rows]
+    np.testing.assert_allclose(actual, expected)
     best = int(np.argmin(expected))
     lines = table.as_text().splitlines()
     assert [" *" in line for line in lines[1:]] == [row == best for row in range(2)]

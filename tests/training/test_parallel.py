@@ -101,9 +101,9 @@ def test_no_other_thread_starts_a_program_on_virtual_cpu_devices_meanwhile(kind)
         running.remove(index)
         return jnp.zeros(())
 
-    one, other = (kind(jax.local_devices()[:count]) for count in (2, 3))
+    runner, other = (kind(jax.local_devices()[:count]) for count in (2, 3))
     with concurrent.futures.ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda i: (one, other)[i % 2]._run(program, i), range(8)))
+        list(threads.map(lambda i: (runner, other)[i % 2]._run(program, i), range(8)))
     assert len(most) == 8 and max(most) == 1
 
 
@@ -118,8 +118,8 @@ def test_programs_of_several_runs_have_no_collectives():
         text = program.compile().as_text()
         assert "ENTRY" in text and not re.search("all-|collective|reduce-scatter", text)
     for index in range(6):
-        one = runner.take(state, index)["x"]
-        assert one.devices() == {jax.local_devices()[0]} and one.tolist() == [index] * 3
+        leaf = runner.take(state, index)["x"]
+        assert leaf.devices() == {jax.local_devices()[0]} and leaf.tolist() == [index] * 3
     # Shards of one device each go in.
     taken = runner._take.lower(jax.tree.map(lambda x: x.addressable_data(1), state), 0)
     assert "num_partitions = 1" in taken.as_text()

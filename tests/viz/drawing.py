@@ -25,10 +25,10 @@ def assert_readable(figure):
     boxes = [axes.get_tightbbox() for axes in figure.axes]
     for box in boxes:
         assert box.x0 >= -1 and box.y0 >= -1 and box.x1 <= width + 1 and box.y1 <= height + 1
-    for i, one in enumerate(boxes):
+    for i, box in enumerate(boxes):
         for other in boxes[:i]:
-            apart = one.x1 <= other.x0 + 1 or other.x1 <= one.x0 + 1
-            assert apart or one.y1 <= other.y0 + 1 or other.y1 <= one.y0 + 1
+            apart = box.x1 <= other.x0 + 1 or other.x1 <= box.x0 + 1
+            assert apart or box.y1 <= other.y0 + 1 or other.y1 <= box.y0 + 1
 
 
 def assert_numbers_fit(figure):
@@ -51,8 +51,8 @@ def numbers(axes):
 
 def legend_of(figure):
     """The entries of all legends of a figure."""
-    found = [*figure.legends, *(axes.get_legend() for axes in figure.axes)]
-    return [text.get_text() for legend in found if legend for text in legend.get_texts()]
+    legends = [*figure.legends, *(axes.get_legend() for axes in figure.axes)]
+    return [text.get_text() for legend in legends if legend for text in legend.get_texts()]
 
 
 def bar_label(figure):

@@ -130,7 +130,7 @@ def test_cell_of_the_heat_map_is_read_and_chosen(view):
     assert view.texts("#reading") == [f"{percent}: “<b>bold</b>” looks at “.”"]
     chosen, row = view.one("#chosen-row").rect, view.all("#rows li")[3].rect
     assert chosen["y"] == pytest.approx(row["y"], abs=1)
-    columns = [one.rect for one in view.all("#columns bdi")]
+    columns = [column.rect for column in view.all("#columns bdi")]
     assert columns[6]["x"] == pytest.approx(box["x"] + 6 * cell, abs=1)
     view.mouse().click().perform()
     view.mouse().move_to_element(view.one("h1")).perform()

@@ -37,8 +37,8 @@ def loss_figure(folders: Sequence[pathlib.Path]) -> "Figure":
     from jaxformer.viz import loss_curves
 
     configs = [read_run_config(folder) for folder in folders]
-    unit, *others = [task_class(config).text_model.unit for config in configs]
-    for folder, other in zip(folders[1:], others, strict=True):
+    unit, *units = [task_class(config).text_model.unit for config in configs]
+    for folder, other in zip(folders[1:], units, strict=True):
         if other != unit:
             raise ConfigError(
                 f"losses in one figure must have the same unit, got nats per {unit} for "

@@ -100,8 +100,8 @@ class WeightSource(abc.ABC):
         drawn = loads.create(model.initializer, (jax.random.key(model.config.seed),))
         # A masked language model may also have an output table, which a classifier does not need.
         stored = flatten_dict(params)
-        kept = {path for path in flatten_dict(drawn) if path[0] not in new}
-        return Start({**drawn, **unflatten_dict({path: stored[path] for path in kept})}, new)
+        paths = {path for path in flatten_dict(drawn) if path[0] not in new}
+        return Start({**drawn, **unflatten_dict({path: stored[path] for path in paths})}, new)
 
 
 def _with_rows(params: Any, max_len: int) -> Any:

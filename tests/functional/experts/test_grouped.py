@@ -114,10 +114,10 @@ def test_choices_beyond_the_capacity_are_dropped_and_counted():
     full = compute(num_experts_per_token=2)
     for factor, room in ((0.1, 1), (1.0, 2), (2.0, 3), (9.0, 6)):
         result = compute(num_experts_per_token=2, capacity_factor=factor)
-        kept = mask & (np.cumsum(mask).reshape(2, 3) <= room)  # padding takes no room
-        np.testing.assert_allclose(result.output[kept], full.output[kept], rtol=1e-5, atol=1e-5)
-        assert not result.output[~kept].any()
-        np.testing.assert_allclose(result.dropped, 1 - kept.sum() / mask.sum(), rtol=1e-6)
+        routed = mask & (np.cumsum(mask).reshape(2, 3) <= room)  # padding takes no room
+        np.testing.assert_allclose(result.output[routed], full.output[routed], rtol=1e-5, atol=1e-5)
+        assert not result.output[~routed].any()
+        np.testing.assert_allclose(result.dropped, 1 - routed.sum() / mask.sum(), rtol=1e-6)
         chex.assert_trees_all_equal(result[1:-1], full[1:-1])
     assert full.dropped == 0
 

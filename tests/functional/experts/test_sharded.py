@@ -82,8 +82,8 @@ def test_drops_are_counted_on_all_devices():
         _, result = evaluate(PARAMS, BY_EXPERT, 0.1)[0]
     # Each of eight devices has one row of four tokens, and each expert has room for one of them.
     chosen = np.argsort(-(X @ PARAMS.router_kernel + PARAMS.router_bias), axis=-1)[..., :2]
-    kept = sum(np.unique(chosen[row][MASK[row]]).size for row in range(B))
-    np.testing.assert_allclose(result.dropped, 1 - kept / (2 * MASK.sum()), rtol=1e-6)
+    num_kept = sum(np.unique(chosen[row][MASK[row]]).size for row in range(B))
+    np.testing.assert_allclose(result.dropped, 1 - num_kept / (2 * MASK.sum()), rtol=1e-6)
 
 
 @pytest.mark.parametrize(

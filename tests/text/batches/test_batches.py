@@ -73,9 +73,9 @@ class OneByOne:
 
 @pytest.mark.parametrize("source", [WINDOWS, PackedDocuments(STREAM, 17)])
 def test_batches_that_are_gathered_are_those_of_single_items(source):
-    batches, others = Batches(source, 12, seed=7), Batches(OneByOne(source), 12, seed=7)
+    batches, expected = Batches(source, 12, seed=7), Batches(OneByOne(source), 12, seed=7)
     for step in (0, 3, 17):
-        assert_same(batches[step], others[step])
+        assert_same(batches[step], expected[step])
     evaluations = (Batches(rows, 12).once() for rows in (source, OneByOne(source)))
     for batch, other in zip(*evaluations, strict=True):
         assert_same(batch, other)

@@ -164,11 +164,11 @@ def test_buckets_have_the_fewest_positions(lengths, num_buckets, budget, multipl
         [{"labels": np.zeros(length, np.int32)} for length in lengths],
         seed=7, batch_tokens=budget, multiple_of=multiple_of, num_buckets=num_buckets,
     )  # fmt: skip
-    *others, longest = sorted(set(lengths))
+    *shorter, longest = sorted(set(lengths))
     fewest = min(
         positions(lengths, [*edges, longest], budget, multiple_of)
         for count in range(num_buckets)
-        for edges in itertools.combinations(others, count)
+        for edges in itertools.combinations(shorter, count)
     )
     assert sum(batch["labels"].size for batch in epoch_of(batches, 0)) == fewest
 

@@ -66,11 +66,11 @@ def test_masking_shares_are_those_of_the_paper():
     assert chosen.sum() == 997 * 15
     masked = corrupted[chosen] == MASK
     same = corrupted[chosen] == tokens[chosen]
-    others = len(ORDINARY)
+    num_ordinary = len(ORDINARY)
     for hits, share in [
         (masked, 0.8),
-        (same, 0.1 + 0.1 / others),
-        (~masked & ~same, 0.1 * (1 - 1 / others)),
+        (same, 0.1 + 0.1 / num_ordinary),
+        (~masked & ~same, 0.1 * (1 - 1 / num_ordinary)),
     ]:
         assert abs(hits.mean() - share) < 4 * np.sqrt(share * (1 - share) / hits.size)
     # Each position, and each ordinary token, is as likely as any other.

@@ -40,8 +40,8 @@ def of_length(length):
 
 
 def names_of(batch):
-    return [next(name for name in FIRST if 0 <= one - FIRST[name] < 1000)
-            for one in batch["tokens"][:, 0].tolist()]  # fmt: skip
+    return [next(name for name in FIRST if 0 <= token - FIRST[name] < 1000)
+            for token in batch["tokens"][:, 0].tolist()]  # fmt: skip
 
 
 weights = st.lists(
@@ -69,8 +69,8 @@ def test_every_source_has_its_share_of_any_first_rows(values, rows):
 )
 def test_shares_are_those_of_the_decimals_and_do_not_drift(values, parts):
     mixture = Mixture({"a": of_length(1), "b": of_length(1)}, dict(zip("ab", values, strict=True)))
-    found = mixture.counts(sum(parts) * 10**6)
-    assert tuple(found.values()) == tuple(10**6 * part for part in parts)
+    counts = mixture.counts(sum(parts) * 10**6)
+    assert tuple(counts.values()) == tuple(10**6 * part for part in parts)
 
 
 @given(weights, st.integers(0, 10**9))
@@ -121,7 +121,7 @@ def test_sources_of_one_length_have_orders_of_their_own():
     names, tokens = batches.source_names(0), batches[0]["tokens"][:, 0].tolist()
     first, second = ([t for t, n in zip(tokens, names, strict=True) if n == name] for name in "ab")
     assert sorted(first) == sorted(second) == list(range(0, 300, 3))
-    assert sum(one == two for one, two in zip(first, second, strict=True)) < 10
+    assert sum(token == twin for token, twin in zip(first, second, strict=True)) < 10
 
 
 def test_order_of_a_source_stays_when_another_is_added():
@@ -133,7 +133,7 @@ def test_order_of_a_source_stays_when_another_is_added():
              0 <= row[0] - FIRST[name] < 1000]
             for batches in (few, many)
         ]  # fmt: skip
-        assert all(one == two for one, two in zip(*rows, strict=False))
+        assert all(token == other for token, other in zip(*rows, strict=False))
 
 
 @pytest.mark.parametrize("num_hosts", [1, 2, 4])
@@ -171,6 +171,6 @@ def test_mixture_batches_are_equal_on_any_number_of_hosts(num_hosts, masks):
     ],
 )
 def test_what_cannot_be_mixed_is_one_line(sources, weights, message):
-    with pytest.raises(DataError, match=message) as found:
+    with pytest.raises(DataError, match=message) as error:
         Mixture(sources, weights)
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(error.value)

@@ -15,7 +15,7 @@ from tests.text.corpora.texts import documents, newlines, scan, sides, write_lin
 def test_documents_are_on_a_side_by_what_they_say(tmp_path):
     texts = documents(400)
     train, validation = sides(scan(tmp_path, texts))
-    sizes = [sum(len(one.encode()) for one in side) for side in (train, validation)]
+    sizes = [sum(len(document.encode()) for document in side) for side in (train, validation)]
     assert sizes[1] / sum(sizes) == pytest.approx(0.3, abs=0.002)
     whole = set(map(newlines, texts))
     assert len(train) + len(validation) == 401 and len({*train, *validation} - whole) == 2
@@ -36,7 +36,7 @@ def test_small_text_is_its_own_sample(tmp_path, monkeypatch):
     corpus = scan(tmp_path, texts)
     assert not corpus.is_sampled
     assert (list(corpus.train.texts), list(corpus.validation.texts)) == sides(corpus)
-    size = sum(len(newlines(one).encode()) for one in texts)
+    size = sum(len(newlines(document).encode()) for document in texts)
     assert (corpus.counts.read, corpus.num_bytes) == (50, size)
     monkeypatch.setattr(scan_module, "_SAMPLE", size - 1)
     assert scan(tmp_path, texts).is_sampled

@@ -21,8 +21,8 @@ def test_tokens_are_the_same_in_memory_and_in_files(tmp_path, monkeypatch, part_
     expected = text.prepare_documents(scan(tmp_path, texts), TOKENIZER, tmp_path / "a")
     corpus = text.Corpus.of(text.Documents.of(texts), 0.3)
     for cache in (tmp_path / "b", tmp_path / "b", None):
-        found = text.prepare_documents(corpus, TOKENIZER, cache)
-        for stream, other in zip(found, expected, strict=True):
+        streams = text.prepare_documents(corpus, TOKENIZER, cache)
+        for stream, other in zip(streams, expected, strict=True):
             assert stream.num_bytes == other.num_bytes
             np.testing.assert_array_equal(np.asarray(stream.tokens), np.asarray(other.tokens))
             np.testing.assert_array_equal(stream.offsets, other.offsets)
@@ -45,7 +45,7 @@ def assert_holds(streams, train, validation):
         whole = expected(texts)
         np.testing.assert_array_equal(np.asarray(stream.tokens), whole.tokens[:-1])
         np.testing.assert_array_equal(stream.offsets, whole.offsets[:-1])
-        assert stream.num_bytes == sum(len(one.encode()) for one in texts)
+        assert stream.num_bytes == sum(len(document.encode()) for document in texts)
 
 
 @pytest.mark.parametrize("part_size", [1, 500, 10**6])

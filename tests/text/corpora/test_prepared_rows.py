@@ -40,8 +40,8 @@ def prepare(corpus, folder, max_len=12, encode=encode):
     return prepare_rows(corpus, encode, max_len, folder)
 
 
-def assert_all_same(examples, others):
-    for example, other in zip(examples, others, strict=True):
+def assert_all_same(examples, expected):
+    for example, other in zip(examples, expected, strict=True):
         assert_same(example, other)
 
 
@@ -131,9 +131,9 @@ def test_how_a_table_of_ones_own_reads_rows_is_not_remembered(tmp_path):
                 yield row._replace(columns=list(map(change, row.columns)))
 
     path, options = write(tmp_path, [("a", "b")]), {"cache_dir": tmp_path / "cache"}
-    found = []
+    sources = []
     for function in (str.lower, str.upper):
         change = function
         corpus = text.scan_corpus(Loud, [path], validation_fraction=0, **options)
-        found.append(corpus.train.sources)
-    assert found == [("a",), ("A",)]
+        sources.append(corpus.train.sources)
+    assert sources == [("a",), ("A",)]

@@ -11,7 +11,7 @@ from jaxformer.text.store.ragged import token_dtype
 TEXTS = ["to be", "or not", "é", "that is the question"]
 BYTES = byte_tokenizer()
 END = BYTES.end_of_text
-IDS = [BYTES.encode(one) for one in TEXTS]
+IDS = [BYTES.encode(text) for text in TEXTS]
 
 
 class RandomAccess:
@@ -85,9 +85,9 @@ def test_one_array_is_a_stream_that_stays_where_it_is(tmp_path, shard):
     ],
 )
 def test_wrong_source_is_one_line(source, message):
-    with pytest.raises(DataError, match=message) as found:
+    with pytest.raises(DataError, match=message) as error:
         build_stream(source, BYTES)
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("bad", [-1, 2**31])

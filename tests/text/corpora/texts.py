@@ -33,7 +33,7 @@ def zstd(data):
 
 
 def write_lines(path, texts, field="text"):
-    lines = "".join(json.dumps({"id": i, field: one}) + "\n" for i, one in enumerate(texts))
+    lines = "".join(json.dumps({"id": i, field: content}) + "\n" for i, content in enumerate(texts))
     data = lines.encode()
     packers = {".gz": gzip.compress, ".zst": zstd}
     path.write_bytes(packers.get(path.suffix, bytes)(data))

@@ -13,7 +13,7 @@ from jaxformer.storage.paths import bucket_system
 from tests.text.corpora.texts import zstd
 
 TEXTS = [f"text {i} of a few words, über {i * i}" for i in range(300)]
-LINES = "".join(json.dumps({"text": one}) + "\n" for one in TEXTS).encode()
+LINES = "".join(json.dumps({"text": document}) + "\n" for document in TEXTS).encode()
 TABLE = pyarrow.table({"text": TEXTS})
 
 
@@ -36,7 +36,7 @@ WRITE = {
 
 def put(path, folder):
     """Copies a file, or those below a folder, into a bucket."""
-    for file in [path] if path.is_file() else filter(lambda one: one.is_file(), path.rglob("*")):
+    for file in [path] if path.is_file() else filter(lambda item: item.is_file(), path.rglob("*")):
         (folder / str(file.relative_to(path.parent))).write_bytes(file.read_bytes())
     return folder / path.name
 

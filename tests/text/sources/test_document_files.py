@@ -62,7 +62,7 @@ def test_records_are_documents(tmp_path, name):
     write = write_parquet if name.endswith("parquet") else write_lines
     file = write(tmp_path / name, texts, "body")
     read = pieces(file, field="body")
-    assert texts_of(read) == [newlines(one) for one in texts if one.strip()]
+    assert texts_of(read) == [newlines(document) for document in texts if document.strip()]
     assert all(piece.is_start for piece in read)
 
 

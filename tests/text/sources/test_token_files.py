@@ -106,14 +106,14 @@ def test_files_are_one_stream_in_their_order(tmp_path, chunk, monkeypatch):
         for i, part in enumerate((TOKENS[:3], TOKENS[3:6], TOKENS[6:]))
     ]
     files = map_token_files(paths)
-    found = check_token_files(files, BYTES, None)
-    one = check(write(tmp_path / "whole.bin", TOKENS))
-    np.testing.assert_array_equal(found.tokens, TOKENS)
-    np.testing.assert_array_equal(found.offsets, one.offsets)
-    assert (found.num_bytes, found.fingerprint) == (one.num_bytes, one.fingerprint)
-    assert found.num_bytes == len("to beorné".encode())
-    for index in range(len(Windows(one, 4))):
-        np.testing.assert_equal(Windows(found, 4)[index], Windows(one, 4)[index])
+    stream = check_token_files(files, BYTES, None)
+    whole = check(write(tmp_path / "whole.bin", TOKENS))
+    np.testing.assert_array_equal(stream.tokens, TOKENS)
+    np.testing.assert_array_equal(stream.offsets, whole.offsets)
+    assert (stream.num_bytes, stream.fingerprint) == (whole.num_bytes, whole.fingerprint)
+    assert stream.num_bytes == len("to beorné".encode())
+    for index in range(len(Windows(whole, 4))):
+        np.testing.assert_equal(Windows(stream, 4)[index], Windows(whole, 4)[index])
 
 
 @pytest.mark.parametrize("fraction", [0.2, 0.5, 0.8])
@@ -211,9 +211,9 @@ def test_file_that_changes_while_it_is_read_is_an_error(tmp_path):
 def test_file_that_cannot_be_used_is_one_line(tmp_path, name, content, message):
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(DataError, match=message) as found:
+    with pytest.raises(DataError, match=message) as error:
         map_token_files([tmp_path / name])
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

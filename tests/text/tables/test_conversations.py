@@ -19,7 +19,7 @@ END, START, STOP = 256, 257, 258
 def said(*contents, first="user"):
     """Messages of user and assistant by turns."""
     roles = ["user", "assistant"] if first == "user" else ["assistant", "user"]
-    return [{"role": roles[i % 2], "content": one} for i, one in enumerate(contents)]
+    return [{"role": roles[i % 2], "content": content} for i, content in enumerate(contents)]
 
 
 CHATS = [
@@ -31,7 +31,7 @@ CHATS = [
 
 def write(path, conversations):
     path.write_text(
-        "".join(json.dumps({"id": 7, "messages": one}) + "\n" for one in conversations),
+        "".join(json.dumps({"id": 7, "messages": messages}) + "\n" for messages in conversations),
         encoding="utf-8",
     )
     return str(path)
@@ -44,11 +44,11 @@ def test_conversations_are_read_with_the_message_before_the_first_answer(tmp_pat
         parquet.write_table(pyarrow.table({"messages": CHATS}), path)
     else:
         path = write(tmp_path / name, CHATS)
-    found, counts = text.Conversations.read([path])
-    assert found.messages == CHATS and counts.kept == 3
-    assert found.prompts == ("2+2?", "né?", "Tell me.")
-    assert found.num_answer_bytes == len("four" + "oui" + "yes" + "What?")
-    assert found == text.Conversations.of(CHATS)
+    conversations, counts = text.Conversations.read([path])
+    assert conversations.messages == CHATS and counts.kept == 3
+    assert conversations.prompts == ("2+2?", "né?", "Tell me.")
+    assert conversations.num_answer_bytes == len("four" + "oui" + "yes" + "What?")
+    assert conversations == text.Conversations.of(CHATS)
 
 
 BAD = {
@@ -77,8 +77,8 @@ def test_what_is_no_conversation_is_named_or_left_out(tmp_path, name):
     with pytest.raises(DataError, match=message) as error:
         text.Conversations.read([str(path)])
     assert "chat.jsonl:2: " in str(error.value)
-    found, counts = text.Conversations.read([str(path)], errors="skip")
-    assert found.messages == CHATS[:2] and found.lines == ("1", "3")
+    conversations, counts = text.Conversations.read([str(path)], errors="skip")
+    assert conversations.messages == CHATS[:2] and conversations.lines == ("1", "3")
     assert str(counts) == f"3 conversations read, 2 kept; 1 unreadable (line {path}:2)"
 
 
@@ -130,7 +130,7 @@ def test_prompt_is_what_a_conversation_has_before_its_answer(name):
     template = text.ChatTemplate(BYTES, name)
     for messages in CHATS:
         tokens, is_answer = template.encode([messages])[0]
-        first = next(i for i, one in enumerate(messages) if one["role"] == "assistant")
+        first = next(i for i, message in enumerate(messages) if message["role"] == "assistant")
         begin = int(np.argmax(is_answer))
         prompt = template.encode_prompt(messages[:first])
         np.testing.assert_array_equal(prompt, tokens[:begin])
@@ -167,7 +167,7 @@ def test_packed_examples_are_whole_and_apart():
         for i, size in enumerate(sizes)
     ]
     packed = text.PackedExamples(examples, 31)
-    found = []
+    members = []
     for index in range(len(packed)):
         row = packed[index]
         assert {array.dtype for array in row.values()} == {np.dtype(np.int32)}
@@ -176,10 +176,10 @@ def test_packed_examples_are_whole_and_apart():
             (member,) = set(row["tokens"][inside].tolist())
             np.testing.assert_array_equal(row["positions"][inside], np.arange(inside.sum()))
             np.testing.assert_array_equal(row["labels"][inside], np.arange(sizes[member]))
-            found.append(member)
+            members.append(member)
         outside = row["segment_ids"] == 0
         assert (row["labels"][outside] == IGNORE).all() and not row["positions"][outside].any()
-    assert sorted(found) == list(range(len(sizes)))
+    assert sorted(members) == list(range(len(sizes)))
     assert len(packed) <= -(-sum(sizes) // 31) + 1
 
 

@@ -59,10 +59,10 @@ def test_classes_must_be_two():
 
 def test_examples_have_tokens_and_the_index_of_the_label():
     labelled = Labelled(("né", "abcd", "a"), ("x", "y", "y"), lines=("2", "3", "5"))
-    found = fitting_rows(labelled, encode_labelled(labelled, BYTE, ["z", "y", "x"]), 3)
-    assert labelled.take(found.indices) == Labelled(("né", "a"), ("x", "y"), lines=("2", "5"))
-    examples = found.examples
-    assert str(found.counts) == "3 texts read, 2 kept; 1 too long (line 3)"
+    rows = fitting_rows(labelled, encode_labelled(labelled, BYTE, ["z", "y", "x"]), 3)
+    assert labelled.take(rows.indices) == Labelled(("né", "a"), ("x", "y"), lines=("2", "5"))
+    examples = rows.examples
+    assert str(rows.counts) == "3 texts read, 2 kept; 1 too long (line 3)"
     assert [{name: a.tolist() for name, a in e.items()} for e in examples] == [
         {"tokens": [110, 195, 169], "lengths": 3, "labels": 2},
         {"tokens": [97], "lengths": 1, "labels": 1},
