@@ -34,7 +34,7 @@ from jaxformer.functional.feed_forward import (
     feed_forward,
     gated_feed_forward,
 )
-from jaxformer.functional.linear import Kernel, LowRankKernel, linear
+from jaxformer.functional.linear import Kernel, LowRankKernel, Products, linear
 from jaxformer.functional.losses import chunked_cross_entropy, cross_entropy
 from jaxformer.functional.masks import Causal, Lengths, Mask, Prefix, Rule, Segments, Window
 from jaxformer.functional.multi_head import (
@@ -92,6 +92,7 @@ __all__ = [
     "MultiHeadOutput",
     "MultiHeadParams",
     "Prefix",
+    "Products",
     "RelativeBias",
     "RingLayout",
     "RotaryScaling",

@@ -1,5 +1,7 @@
 """Token embeddings, and logits from hidden states by the same table."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,12 +13,13 @@ from jaxformer.functional.checks import (
     as_array,
     check_axes,
     check_dtype,
+    check_fields,
     known_values,
     static_number,
     static_softcap,
 )
 from jaxformer.functional.dtypes import as_int32, at_least
-from jaxformer.functional.linear import on_rows
+from jaxformer.functional.linear import DEFAULT_PRODUCTS, Products, on_rows
 from jaxformer.functional.sharding import explicit_spec, has_explicit_axes, on_automatic_axes
 
 
@@ -89,6 +92,7 @@ def table_rows(table: jax.Array, tokens: jax.Array) -> jax.Array:
 def unembed(
     table: jax.Array, x: jax.Array, bias: jax.Array | None = None,
     *, scale: float | None = None, softcap: float | None = None,
+    products: Products = DEFAULT_PRODUCTS,
 ) -> jax.Array:  # fmt: skip
     """Logits: dot products of hidden states with every row of an embedding table.
 
@@ -98,6 +102,7 @@ def unembed(
         bias: float `[V]`, added to the scaled products.
         scale: factor of the hidden states, and so of the products; 1 when not given.
         softcap: c in c * tanh(logits / c), the last step; None = no cap.
+        products: precision and function of the matrix product.
 
     Returns:
         float32 (float64 for float64) logits `[..., V]`.
@@ -122,11 +127,15 @@ def unembed(
     if bias is not None:
         check_axes("bias", bias, "V", {"V": table.shape[0]}, remedy="V is the table's height")
         check_dtype("bias", bias, "floating")
+    check_fields("products", products, Products)
     wide = at_least(x.dtype, jnp.float32)
     if scale is not None:
         x = x * static_number("scale", scale, positive=True)
     rows = table.astype(x.dtype)
-    result = on_rows(lambda x: jnp.einsum("...d,vd->...v", x, rows, preferred_element_type=wide), x)
+    contract = functools.partial(
+        products.contract, kernel=rows, kernel_axis=1, preferred_element_type=wide
+    )
+    result = on_rows(contract, x).astype(wide)  # [..., V]
     if bias is not None:
         result = result + jnp.broadcast_to(bias.astype(result.dtype), result.shape)
     return result if softcap is None else softcap * jnp.tanh(result / softcap)

@@ -1,5 +1,6 @@
 """The position-wise feed-forward layer, plain and gated."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import check_axes, check_choice, check_dtype, check_fields
-from jaxformer.functional.linear import Kernel, check_linear, linear
+from jaxformer.functional.linear import DEFAULT_PRODUCTS, Kernel, Products, check_linear, linear
 from jaxformer.functional.taps import LayerTaps
 
 
@@ -74,7 +75,7 @@ def input_width(x: jax.Array) -> int:
 
 def feed_forward(
     params: FeedForwardParams, x: jax.Array, *, activation: str = "relu",
-    tap: LayerTaps | None = None,
+    tap: LayerTaps | None = None, products: Products = DEFAULT_PRODUCTS,
 ) -> jax.Array:  # fmt: skip
     r"""Position-wise feed-forward layer: `activation(x W_up + b_up) W_down + b_down`.
 
@@ -84,6 +85,7 @@ def feed_forward(
         activation: "relu", "relu2" (its square), "gelu" (with the error function), "gelu_tanh"
             or "silu".
         tap: reads and edits "feed_forward_activations", float `[..., F]`.
+        products: precision and function of the matrix products.
 
     Returns:
         float `[..., D]`, in the dtype of x.
@@ -105,14 +107,15 @@ def feed_forward(
     check_fields("params", params, FeedForwardParams)
     hidden_width = check_linear("up_kernel", width, params.up_kernel, params.up_bias)
     check_linear("down_kernel", hidden_width, params.down_kernel, params.down_bias, output=width)
-    hidden = activate(linear(x, params.up_kernel, params.up_bias, name="up_kernel"))
+    project = functools.partial(linear, products=products)
+    hidden = activate(project(x, params.up_kernel, params.up_bias, name="up_kernel"))  # [..., F]
     hidden = hidden if tap is None else tap("feed_forward_activations", hidden)
-    return linear(hidden, params.down_kernel, params.down_bias, name="down_kernel")
+    return project(hidden, params.down_kernel, params.down_bias, name="down_kernel")
 
 
 def gated_feed_forward(
     params: GatedFeedForwardParams, x: jax.Array, *, activation: str = "silu",
-    tap: LayerTaps | None = None,
+    tap: LayerTaps | None = None, products: Products = DEFAULT_PRODUCTS,
 ) -> jax.Array:  # fmt: skip
     """Gated feed-forward layer: SwiGLU with the activation "silu", GEGLU with "gelu".
 
@@ -124,6 +127,7 @@ def gated_feed_forward(
         activation: "relu", "relu2" (its square), "gelu" (with the error function), "gelu_tanh"
             or "silu".
         tap: reads and edits "feed_forward_activations", float `[..., F]`.
+        products: precision and function of the matrix products.
 
     Returns:
         float `[..., D]`, in the dtype of x.
@@ -151,8 +155,9 @@ def gated_feed_forward(
             f"{params.up_kernel.shape}"
         )
     check_linear("down_kernel", up_width, params.down_kernel, params.down_bias, output=width)
-    gate = linear(x, params.gate_kernel, params.gate_bias, name="gate_kernel")
-    up = linear(x, params.up_kernel, params.up_bias, name="up_kernel")
-    hidden = activate(gate) * up
+    project = functools.partial(linear, products=products)
+    gate = project(x, params.gate_kernel, params.gate_bias, name="gate_kernel")
+    up = project(x, params.up_kernel, params.up_bias, name="up_kernel")
+    hidden = activate(gate) * up  # [..., F]
     hidden = hidden if tap is None else tap("feed_forward_activations", hidden)
-    return linear(hidden, params.down_kernel, params.down_bias, name="down_kernel")
+    return project(hidden, params.down_kernel, params.down_bias, name="down_kernel")

@@ -33,7 +33,7 @@ from jaxformer.functional.experts.sorting import (
     to_rows,
 )
 from jaxformer.functional.feed_forward import Activation
-from jaxformer.functional.linear import Kernel, linear, matmul
+from jaxformer.functional.linear import Kernel, Products, linear, matmul
 from jaxformer.functional.platforms import OTHERS, PLATFORMS, by_platform, default_platform
 from jaxformer.functional.sharding import has_explicit_axes, is_one_device
 
@@ -52,8 +52,15 @@ class Experts(NamedTuple):
     down_bias: jax.Array | None
 
 
+class ExpertOptions(NamedTuple):
+    """Functions that every expert computes with."""
+
+    activate: Activation
+    products: Products
+
+
 def compute_experts(
-    experts: Experts, x: jax.Array, chosen: jax.Array, weights: jax.Array, activate: Activation,
+    experts: Experts, x: jax.Array, chosen: jax.Array, weights: jax.Array, options: ExpertOptions,
     num_parts: int = 1,
 ) -> jax.Array:  # fmt: skip
     """Weighted sum `[N, D]` of the chosen experts, in the dtype of the weights; drops no choice.
@@ -63,19 +70,21 @@ def compute_experts(
         x: float `[N, D]`.
         chosen: int `[N, k]`, in 0 .. E; what expert E computes, which does not exist, is 0.
         weights: float `[N, k]`.
-        activate: activation function.
+        options: activation function and matrix products.
         num_parts: number of devices that share all experts, of which this one has E.
     """
     choices = sort_choices(chosen, experts.up_kernel.shape[0])
     size = _rows_per_block(choices, num_parts)
-    in_blocks = functools.partial(_in_blocks, experts, x, choices, activate, size, num_parts > 1)
+    in_blocks = functools.partial(_in_blocks, experts, x, choices, options, size, num_parts > 1)
     programs = dict.fromkeys(PLATFORMS, in_blocks)
-    # jit cannot split a grouped product over devices. Few choices read few kernels in blocks.
-    if size > 1 and is_one_device() and not _on_explicit_axes(x):
+    # jit cannot split a grouped product over devices. Few choices read few kernels in blocks. A
+    # `dot_general` of the caller's has no grouped product.
+    can_group = size > 1 and options.products.dot_general is None
+    if can_group and is_one_device() and not _on_explicit_axes(x):
         dots = {"tpu": jax.lax.ragged_dot, "cuda": _tokamax_ragged_dot(x.dtype)}
         for platform, dot in dots.items():
             if dot is not None:
-                programs[platform] = functools.partial(_ragged, experts, x, choices, activate, dot)
+                programs[platform] = functools.partial(_ragged, experts, x, choices, options, dot)
     outputs = by_platform(programs) if len({*programs.values()}) > 1 else programs[OTHERS]()
     return combine(outputs, weights)
 
@@ -99,7 +108,7 @@ def _rows_per_block(choices: Choices, num_parts: int) -> int:
 
 
 def _in_blocks(
-    experts: Experts, x: jax.Array, choices: Choices, activate: Activation, size: int,
+    experts: Experts, x: jax.Array, choices: Choices, options: ExpertOptions, size: int,
     skips_empty: bool,
 ) -> jax.Array:  # fmt: skip
     """Output `[k, N, D]` of each choice's expert, in a scan over blocks of rows of one expert."""
@@ -117,6 +126,8 @@ def _in_blocks(
     ranks = (blocks - starts[groups])[:, None] * size + jnp.arange(size)[None]  # [G, B]
     rows = group_rows(choices, groups, ranks, starts * size)
 
+    project = functools.partial(linear, products=options.products)
+
     # XLA merges nothing across scan iterations, so no barriers against CSE are needed.
     @functools.partial(jax.checkpoint, prevent_cse=False)
     def apply_block(index: jax.Array, block: jax.Array, choices: jax.Array) -> jax.Array:
@@ -124,7 +135,8 @@ def _in_blocks(
             expert = jax.tree.map(
                 lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), experts
             )
-            return _apply_expert(expert, block, (choices < num_choices)[:, None], activate, linear)
+            is_real = (choices < num_choices)[:, None]
+            return _apply_expert(expert, block, is_real, options.activate, project)
 
         if not skips_empty:
             return compute()
@@ -140,7 +152,7 @@ def _in_blocks(
 
 
 def _ragged(
-    experts: Experts, x: jax.Array, choices: Choices, activate: Activation, dot: Any
+    experts: Experts, x: jax.Array, choices: Choices, options: ExpertOptions, dot: Any
 ) -> jax.Array:
     """Output `[k, N, D]` of each choice's expert, by grouped matrix products without padding."""
     (num_choices,), (num_experts,) = choices.order.shape, choices.sizes.shape
@@ -148,8 +160,11 @@ def _ragged(
     rows = Rows(choices.order, jnp.where(choices.experts < num_experts, places, num_choices))
     experts_of_rows = rearrange(choices.experts, "k n -> (k n)")[choices.order]  # [R]
 
+    def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
+        return dot(x, kernel, choices.sizes, precision=options.products.precision)
+
     def project(x: jax.Array, kernel: Kernel, bias: jax.Array | None, *, name: str) -> jax.Array:
-        result = matmul(x, kernel, product=lambda x, kernel: dot(x, kernel, choices.sizes))
+        result = matmul(x, kernel, product)
         if bias is None:
             return result
         return result + bias.astype(x.dtype).at[experts_of_rows].get(mode="clip")
@@ -157,7 +172,7 @@ def _ragged(
     # As in blocks, the backward pass computes the experts again.
     @jax.checkpoint
     def apply(experts: Experts, x: jax.Array) -> jax.Array:
-        return _apply_expert(experts, x, jnp.bool_(True), activate, project)
+        return _apply_expert(experts, x, jnp.bool_(True), options.activate, project)
 
     return from_rows(apply(experts, to_rows(x, rows)), rows)
 
@@ -174,7 +189,7 @@ def _tokamax_ragged_dot(dtype: Any) -> Callable[..., jax.Array] | None:
 
 
 def compute_in_buckets(
-    experts: Experts, x: jax.Array, chosen: jax.Array, weights: jax.Array, activate: Activation,
+    experts: Experts, x: jax.Array, chosen: jax.Array, weights: jax.Array, options: ExpertOptions,
     capacity: int, axis: str | None = None,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
     """As `compute_experts`, with at most `capacity` choices per expert; and the number dropped.
@@ -199,7 +214,10 @@ def compute_in_buckets(
 
     @jax.checkpoint
     def apply(experts: Experts, buckets: jax.Array, is_real: jax.Array) -> jax.Array:
-        apply_expert = functools.partial(_apply_expert, activate=activate, project=linear)
+        apply_expert = functools.partial(
+            _apply_expert, activate=options.activate,
+            project=functools.partial(linear, products=options.products),
+        )  # fmt: skip
         return jax.vmap(apply_expert)(experts, buckets, is_real)
 
     axes = {"p": num_parts, "c": capacity}

@@ -16,11 +16,11 @@ from jaxformer.functional.checks import (
     static_bool,
     static_number,
 )
-from jaxformer.functional.experts.grouped import Experts
+from jaxformer.functional.experts.grouped import ExpertOptions, Experts
 from jaxformer.functional.experts.routing import route, statistics
 from jaxformer.functional.experts.sharded import ExpertsLayout, compute_on_devices
 from jaxformer.functional.feed_forward import activation_function, input_width
-from jaxformer.functional.linear import Kernel, checked_base
+from jaxformer.functional.linear import DEFAULT_PRODUCTS, Kernel, Products, checked_base
 
 
 class ExpertsParams(NamedTuple):
@@ -72,7 +72,7 @@ def mixture_of_experts(
     params: ExpertsParams, x: jax.Array,
     *, num_experts_per_token: int, activation: str = "silu", normalize_weights: bool = True,
     mask: Array | None = None, capacity_factor: float | None = None,
-    layout: ExpertsLayout | None = None,
+    layout: ExpertsLayout | None = None, products: Products = DEFAULT_PRODUCTS,
 ) -> ExpertsOutput:  # fmt: skip
     r"""Sparse mixture of experts: the router sends each token to k experts.
 
@@ -118,6 +118,8 @@ def mixture_of_experts(
         capacity_factor: positive; 1.25 as in Switch Transformers, or None to drop nothing.
         layout: mesh axes that split tokens and experts over devices, which exchange tokens; None if
             each device has all. With a capacity, C is for the tokens of each device.
+        products: precision and function of the matrix products of the experts, not of the router;
+            with a function of your own, they are computed in blocks.
 
     Returns:
         The output with the auxiliary losses, which are 0 if there is no real token.
@@ -141,7 +143,8 @@ def mixture_of_experts(
         >>> result.output.tolist(), result.load_balancing_loss.item()
         ([[1.0, 0.0], [0.0, 9.0]], 1.0)
     """
-    activate = activation_function(activation)
+    options = ExpertOptions(activation_function(activation), products)
+    check_fields("products", products, Products)
     num_experts = _check_params(params, x)
     if not is_int(num_experts_per_token, 1, num_experts):
         raise ConfigError(
@@ -167,7 +170,7 @@ def mixture_of_experts(
         chosen = jnp.where(mask[..., None], chosen, num_experts)
     experts = Experts(**{name: getattr(params, name) for name in Experts._fields})
     output, num_dropped = compute_on_devices(
-        experts, x, chosen, routing.weights, activate, capacity_factor, layout
+        experts, x, chosen, routing.weights, options, capacity_factor, layout
     )
     return ExpertsOutput(output.astype(x.dtype), *statistics(routing, num_dropped, mask))
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.linear import Kernel, matmul, on_rows
+from jaxformer.functional.linear import Kernel, Products, matmul, on_rows
 
 
 class Routing(NamedTuple):
@@ -22,11 +22,8 @@ def route(
 ) -> Routing:
     """Chooses the k experts of largest logit for each token of x `[..., D]`."""
     dtype = at_least(x.dtype, jnp.float32)
-
-    def product(rows: jax.Array, kernel: jax.Array) -> jax.Array:
-        return jnp.matmul(rows, kernel, precision=jax.lax.Precision.HIGHEST)
-
-    logits = on_rows(lambda rows: matmul(rows, kernel, product=product), x.astype(dtype))
+    product = Products(jax.lax.Precision.HIGHEST).matmul
+    logits = on_rows(lambda rows: matmul(rows, kernel, product), x.astype(dtype))  # [..., E]
     if bias is not None:
         logits = logits + jnp.broadcast_to(bias.astype(dtype), logits.shape)
     # Ranks logits: probabilities far below the largest all round to 0.

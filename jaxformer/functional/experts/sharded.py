@@ -11,8 +11,12 @@ from einops import pack, unpack
 from jax.sharding import PartitionSpec
 
 from jaxformer.errors import ConfigError
-from jaxformer.functional.experts.grouped import Experts, compute_experts, compute_in_buckets
-from jaxformer.functional.feed_forward import Activation
+from jaxformer.functional.experts.grouped import (
+    ExpertOptions,
+    Experts,
+    compute_experts,
+    compute_in_buckets,
+)
 from jaxformer.functional.linear import Kernel, LowRankKernel
 
 
@@ -37,11 +41,11 @@ class ExpertsLayout(NamedTuple):
 
 
 def compute_on_devices(
-    experts: Experts, x: jax.Array, chosen: jax.Array, weights: jax.Array, activate: Activation,
+    experts: Experts, x: jax.Array, chosen: jax.Array, weights: jax.Array, options: ExpertOptions,
     capacity_factor: float | None, layout: ExpertsLayout | None,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
     """Weighted sum `[..., D]` of the chosen experts, and the number of choices dropped."""
-    compute = functools.partial(_compute, activate=activate, capacity_factor=capacity_factor)
+    compute = functools.partial(_compute, options=options, capacity_factor=capacity_factor)
     if layout is None:
         return compute(experts, x, chosen, weights, layout=ExpertsLayout())
     axis = layout.expert_axis
@@ -61,8 +65,8 @@ def compute_on_devices(
 
 
 def _compute(
-    experts: Experts, x: jax.Array, chosen: jax.Array, weights: jax.Array, *, activate: Activation,
-    capacity_factor: float | None, layout: ExpertsLayout,
+    experts: Experts, x: jax.Array, chosen: jax.Array, weights: jax.Array, *,
+    options: ExpertOptions, capacity_factor: float | None, layout: ExpertsLayout,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
     """As `compute_on_devices`, on one device, with its tokens and its part of the experts."""
     x, leading = pack([x], "* d")
@@ -75,14 +79,14 @@ def _compute(
         num_experts = experts.up_kernel.shape[0] * (1 if axis is None else jax.lax.axis_size(axis))
         capacity = math.ceil(capacity_factor * chosen.size / num_experts)
         output, num_dropped = compute_in_buckets(
-            experts, x, chosen, weights, activate, max(1, min(capacity, x.shape[0])), axis
+            experts, x, chosen, weights, options, max(1, min(capacity, x.shape[0])), axis
         )
     else:
         num_dropped = jnp.int32(0)
         if axis is None:
-            output = compute_experts(experts, x, chosen, weights, activate)
+            output = compute_experts(experts, x, chosen, weights, options)
         else:
-            output = _compute_gathered(experts, x, chosen, weights, activate, axis)
+            output = _compute_gathered(experts, x, chosen, weights, options, axis)
     if layout.hidden_axes:
         output = jax.lax.psum(output, layout.hidden_axes)
     if axes := (*layout.batch_axes, *layout.sequence_axes):
@@ -92,7 +96,7 @@ def _compute(
 
 
 def _compute_gathered(
-    experts: Experts, x: jax.Array, chosen: jax.Array, weights: jax.Array, activate: Activation,
+    experts: Experts, x: jax.Array, chosen: jax.Array, weights: jax.Array, options: ExpertOptions,
     axis: str,
 ) -> jax.Array:  # fmt: skip
     """As `compute_experts`, for all tokens of the devices that share the experts."""
@@ -103,9 +107,7 @@ def _compute_gathered(
     x, chosen, weights = gather(x), gather(chosen), gather(weights)
     local = chosen - jax.lax.axis_index(axis).astype(chosen.dtype) * num_local
     local = jnp.where((local >= 0) & (local < num_local), local, num_local)
-    output = compute_experts(
-        experts, x, local, weights, activate, num_parts=jax.lax.axis_size(axis)
-    )
+    output = compute_experts(experts, x, local, weights, options, num_parts=jax.lax.axis_size(axis))
     return jax.lax.psum_scatter(output, axis, tiled=True)
 
 

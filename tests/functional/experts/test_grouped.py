@@ -158,7 +158,7 @@ def test_gpus_use_the_grouped_product_of_tokamax_if_it_is_installed(monkeypatch)
     """A stand-in, since tokamax needs a GPU; the import is all that this shows."""
     calls = []
 
-    def ragged_dot(rows, kernels, sizes, *, implementation):
+    def ragged_dot(rows, kernels, sizes, *, precision, implementation):
         calls.append((rows.dtype.name, implementation))
         return jax.lax.ragged_dot(rows, kernels, sizes)
 
