@@ -1,11 +1,19 @@
 """Pure functions on arrays: attention, masks, positions, normalization, feed-forward, losses.
 
-To read the folder, start at `linear`, `normalization`, `feed_forward` and `embedding`: one function
-each, which checks its arguments by `checks` and then computes. `positions` and `masks` say where
-tokens are, and which keys a query attends to. `attention` begins at `dot_product`, whose contract
-`dense` fulfils with all weights at once, and `chunked` block by block; the other files are for
-kernels and meshes. `multi_head` is the layer around it, with its caches. `losses` and `experts`
-need no attention. `taps`, `platforms`, `sharding` and `linear_map` serve all of them.
+To read the folder, start at `linear`, `normalization`, `feed_forward` and `embedding`, whose
+functions check their arguments by `checks` and then compute. `losses`, `pooling` and `experts`
+build on them. `positions` and `masks` say where tokens are, and which keys a query attends to.
+`attention` begins at `dot_product`, whose contract `dense` fulfils with all weights at once, and
+`chunked` block by block; the other files are for kernels and meshes. `multi_head` is the layer
+around it, with its caches. `dtypes`, `taps`, `platforms`, `sharding` and `linear_map` serve all.
+
+Dtypes. The first array of data decides: hidden states, logits, a query, or the table of `embed`.
+Results have its dtype; those of logits, losses, pooling and attention weights are float32. Softmax,
+norms, rotations, losses and the router of experts are computed in float32 (float64 for float64).
+Parameters, biases and tables of another dtype are cast to the one that is computed in, and their
+gradients have their own. Key and value must have the query's dtype, and floats of 8 bits are
+refused. float16 needs no care in any sum or softmax; but products and activations beyond 65504 are
+infinite, and small gradients 0, so training in float16 needs a scale of the loss.
 """
 
 from jaxformer.functional.attention import (

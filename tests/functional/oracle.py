@@ -89,11 +89,14 @@ def attention(query, key, value, bias=None, mask=None, **options):
 
 
 def cross_entropy(
-    hidden, table, labels, label_smoothing=0.0, ignore_label=-1, z_loss=0.0, softcap=None
-):
-    """Returns (loss, weight), and the gradients of the loss by hidden states and table."""
+    hidden, table, labels, label_smoothing=0.0, ignore_label=-1, z_loss=0.0, softcap=None,
+    cotangent=None,
+):  # fmt: skip
+    """Returns (loss, weight) and its gradients by hidden states and table; or, with a cotangent,
+    (losses, weights) and the gradients of their product with it."""
     hidden, table = np.float64(hidden), np.float64(table)
-    loss, weight, by_hidden, by_table = 0.0, 0, np.zeros_like(hidden), np.zeros_like(table)
+    losses, weights = np.zeros(labels.shape), np.zeros(labels.shape)
+    by_hidden, by_table = np.zeros_like(hidden), np.zeros_like(table)
     for index in np.ndindex(labels.shape):
         if ignore_label is not None and labels[index] == ignore_label:
             continue
@@ -104,13 +107,15 @@ def cross_entropy(
         log_normalizer = logits.max() + np.log(np.exp(logits - logits.max()).sum())
         target = np.full(len(table), label_smoothing / len(table))
         target[labels[index]] += 1 - label_smoothing
-        loss += target @ (log_normalizer - logits) + z_loss * log_normalizer**2
-        weight += 1
+        losses[index] = target @ (log_normalizer - logits) + z_loss * log_normalizer**2
+        weights[index] = 1
         probabilities = np.exp(logits - log_normalizer)
         by_logits = slope * (probabilities * (1 + 2 * z_loss * log_normalizer) - target)
+        by_logits = by_logits * (1 if cotangent is None else cotangent[index])
         by_hidden[index] = by_logits @ table
         by_table += np.outer(by_logits, hidden[index])
-    return (loss, weight), (by_hidden, by_table)
+    results = (losses.sum(), weights.sum()) if cotangent is None else (losses, weights)
+    return results, (by_hidden, by_table)
 
 
 def slope(function, inputs, directions, step=1e-5):

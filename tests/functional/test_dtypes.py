@@ -76,12 +76,19 @@ FUNCTIONS = {
     "linear": lambda x, w: F.linear(x, w, w[0]),
     "layer_norm": lambda x, w: F.layer_norm(x, w[0], w[1]),
     "rms_norm": lambda x, w: F.rms_norm(x, w[0], eps=np.float32(1e-6)),
-    "embed": lambda x, w: F.embed(w, jnp.abs(LABELS)) * x,
-    "unembed": lambda x, w: F.unembed(w, x, softcap=5.0),
+    "embed": lambda x, w: F.embed(x[0], jnp.abs(LABELS) % 3),
+    "unembed": lambda x, w: F.unembed(w, x, w[0], softcap=5.0),
     "cross_entropy": lambda x, w: F.cross_entropy(x, LABELS, label_smoothing=0.1, z_loss=0.1),
-    "chunked_cross_entropy": lambda x, w: F.chunked_cross_entropy(
-        x, w, LABELS, label_smoothing=0.1, z_loss=0.1, softcap=5.0, chunk_size=4
-    ),
+    "chunked_cross_entropy": lambda x, w: [
+        F.chunked_cross_entropy(
+            x, w, LABELS, w[0], label_smoothing=0.1, z_loss=0.1, softcap=5.0, chunk_size=4,
+            reduction=reduction,
+        )
+        for reduction in ("sum", "none")
+    ],
+    "pool": lambda x, w: [
+        F.pool(x, jnp.asarray(LENGTHS), pooling=name) for name in ("mean", "first", "last")
+    ],
     "apply_rotary": lambda x, w: [
         F.apply_rotary(
             x[:, :, None], F.rotary_tables(3, 8, scaling=F.YarnScaling(4.0, 16)), layout=layout
@@ -110,7 +117,7 @@ FUNCTIONS = {
 
 # Functions whose floats are float32, or that return none.
 WIDE = {
-    "attention_weights", "unembed", "cross_entropy", "chunked_cross_entropy",
+    "attention_weights", "unembed", "cross_entropy", "chunked_cross_entropy", "pool",
     "sinusoidal_positions", "AlibiBias", "relative_position_buckets", "attention_mask", "masks",
 }  # fmt: skip
 
@@ -123,15 +130,20 @@ def summed(function, x, w):
     return sum((jnp.sum(y.astype(jnp.float32)) for y in floats(function, x, w)), jnp.float32(0))
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize(
+    ("dtype", "param_dtype"), [(jnp.float32, jnp.bfloat16), (jnp.bfloat16, jnp.float32)]
+)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_function_and_gradient_promote_nothing_silently(name, dtype):
-    """Under strict promotion, they raise where they do; a result's dtype is that of the input."""
+def test_parameters_follow_the_dtype_of_x_and_nothing_is_promoted_silently(
+    name, dtype, param_dtype
+):
+    """Under strict promotion, functions raise where they promote; a gradient has its own dtype."""
     function = FUNCTIONS[name]
-    x, w = (jax.ShapeDtypeStruct(shape, dtype) for shape in ((2, 3, 8), (8, 8)))
+    x, w = jax.ShapeDtypeStruct((2, 3, 8), dtype), jax.ShapeDtypeStruct((8, 8), param_dtype)
     with jax.numpy_dtype_promotion("strict"):
-        jax.eval_shape(jax.grad(functools.partial(summed, function), argnums=(0, 1)), x, w)
+        gradients = jax.eval_shape(jax.grad(functools.partial(summed, function), (0, 1)), x, w)
         dtypes = {y.dtype for y in jax.eval_shape(functools.partial(floats, function), x, w)}
+    assert [gradient.dtype for gradient in gradients] == [dtype, param_dtype]
     weights = {jnp.dtype(jnp.float32)} if name == "project_memory" else set()  # which it returns
     assert dtypes - weights <= {jnp.dtype(jnp.float32 if name in WIDE else dtype)}
     assert dtypes or name in ("attention_mask", "masks", "relative_position_buckets")

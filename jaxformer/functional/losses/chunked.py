@@ -13,14 +13,16 @@ from jaxformer.functional.checks import (
     Array,
     as_array,
     check_axes,
+    check_choice,
     check_dtype,
     is_int,
     is_symbolic,
     static_number,
 )
-from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.dtypes import at_least, widened
 from jaxformer.functional.embedding import unembed
 from jaxformer.functional.losses.cross_entropy import (
+    REDUCTIONS,
     LossTerms,
     label_losses,
     read_labels,
@@ -33,16 +35,19 @@ def chunked_cross_entropy(
     hidden: jax.Array, table: jax.Array, labels: Array, bias: jax.Array | None = None,
     *, label_smoothing: float = 0.0, ignore_label: int | None = -1, z_loss: float = 0.0,
     scale: float | None = None, softcap: float | None = None, chunk_size: int | None = None,
+    reduction: str = "sum",
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
     r"""Cross-entropy loss of hidden states, `cross_entropy(unembed(table, hidden, bias), labels)`.
 
     Processes the tokens in chunks, so only one chunk of logits exists at a time. If derivatives are
-    needed, each chunk computes its share while it has its logits, so nothing is computed twice.
+    needed, each chunk computes its share while it has its logits, so nothing is computed twice;
+    with the reduction "none", the backward pass computes the logits again.
 
     Equal to `cross_entropy` up to rounding, because the order of summation differs. Gradients are
-    accumulated in the dtype of the logits and rounded once, to the dtype of hidden or table. Hidden
-    states with an ignored label have no effect, even if NaN or Inf: their gradient is 0, and they
-    add 0 to the table's (with dense logits, they add 0 * NaN).
+    accumulated in the dtype of the logits and rounded once, to the dtype of hidden or table; with
+    the reduction "none", those of each chunk are rounded to the dtype of hidden. Hidden states with
+    an ignored label have no effect, even if NaN or Inf: their gradient is 0, and they add 0 to the
+    table's (with dense logits, they add 0 * NaN).
 
     If jit shards the tokens automatically, the table's gradient is summed over devices once per
     chunk. In a mapped function it is summed at most once.
@@ -61,9 +66,11 @@ def chunked_cross_entropy(
             1024; on accelerators as many as have 2^28 logits (1 GiB), at least 1024. Smaller chunks
             read and write the table's gradient too often; larger ones hold too much. Must be None
             if the number of tokens is symbolic (`jax.export`); a chunk is then exactly a sixteenth.
+        reduction: "sum" of all labels, or "none".
 
     Returns:
-        (loss_sum, weight_sum), like `cross_entropy`, in float32 (float64 for float64).
+        (loss_sum, weight_sum), or (losses, weights) `[...]` with the reduction "none", like
+        `cross_entropy`, in float32 (float64 for float64).
 
     Raises:
         ShapeError: the shapes or dtypes do not fit.
@@ -85,6 +92,7 @@ def chunked_cross_entropy(
     sizes = check_axes("table", table, "V D")
     if sizes["V"] == 0 or sizes["D"] == 0:
         raise ShapeError(f"table [V, D] must have a positive V and D, got shape {table.shape}")
+    check_choice("reduction", reduction, REDUCTIONS)
     check_dtype("table", table, "floating", remedy="cast it with .astype")
     check_dtype("hidden", hidden, "floating", remedy="cast it with .astype")
     check_axes("hidden", hidden, "... D", {"D": sizes["D"]}, remedy="D is the table's width")
@@ -104,19 +112,27 @@ def chunked_cross_entropy(
         hidden = hidden * static_number("scale", scale, positive=True)
 
     num_chunks = _num_chunks(labels.size, sizes["V"], chunk_size)
-    size = -(-labels.size // num_chunks)  # even chunks: less than one padding token in each
-    num_padding = num_chunks * size - labels.size
-
-    def in_chunks(x: jax.Array, axes: str = "") -> jax.Array:
-        flat = rearrange(x, f"... {axes} -> (...) {axes}")
-        flat = jnp.pad(flat, ((0, num_padding), *((0, 0) for _ in flat.shape[1:])))
-        # Strided, so that every chunk is spread over all devices that hold tokens.
-        return rearrange(flat, "(i chunks) ... -> chunks i ...", chunks=num_chunks)
-
-    loss = _chunked_loss(
-        terms, in_chunks(hidden, "d"), table, bias, in_chunks(labels), in_chunks(counted)
-    )
+    chunks = [
+        _in_chunks(array, num_chunks, axes)
+        for array, axes in ((hidden, "d"), (labels, ""), (counted, ""))
+    ]
+    if reduction == "none":
+        losses = _token_losses(terms, table, bias, *chunks)  # [chunks, I]
+        losses = rearrange(losses, "chunks i -> (i chunks)")[: labels.size]
+        return losses.reshape(labels.shape), counted.astype(losses.dtype)
+    loss = _chunked_loss(terms, table, bias, *chunks)
     return loss, counted.sum(dtype=jnp.int32).astype(loss.dtype)
+
+
+def _in_chunks(array: jax.Array, num_chunks: int, axes: str) -> jax.Array:
+    """Tokens `[...]`, which may have one more axis, as `[chunks, I]`, filled up with zeros."""
+    flat = rearrange(array, f"... {axes} -> (...) {axes}")
+    size = -(-flat.shape[0] // num_chunks)  # even chunks: less than one padding token in each
+    flat = jnp.pad(
+        flat, ((0, num_chunks * size - flat.shape[0]), *((0, 0) for _ in flat.shape[1:]))
+    )
+    # Strided, so that every chunk is spread over all devices that hold tokens.
+    return rearrange(flat, "(i chunks) ... -> chunks i ...", chunks=num_chunks)
 
 
 def _num_chunks(num_tokens: int, vocab_size: int, chunk_size: int | None) -> int:
@@ -138,17 +154,33 @@ def _num_chunks(num_tokens: int, vocab_size: int, chunk_size: int | None) -> int
     return max(-(-num_tokens // chunk_size), 1)
 
 
+def _token_losses(
+    terms: LossTerms, table: jax.Array, bias: jax.Array | None, hidden: jax.Array,
+    labels: jax.Array, counted: jax.Array,
+) -> jax.Array:  # fmt: skip
+    """Loss of each token `[chunks, I]`; the backward pass computes the logits of a chunk again."""
+    table, bias, *chunks = varying_alike((table, bias, hidden, labels, counted))
+    wide = widened(table)  # so that its gradient is summed over the chunks in float32
+
+    @functools.partial(jax.checkpoint, prevent_cse=False)
+    def chunk_losses(x: jax.Array, labels: jax.Array, counted: jax.Array) -> jax.Array:
+        logits = unembed(wide.astype(x.dtype), x, bias)  # [I, V]
+        return label_losses(terms, logits, labels, counted)
+
+    return jax.lax.map(lambda chunk: chunk_losses(*chunk), tuple(chunks))
+
+
 Gradients = tuple[jax.Array | None, jax.Array | None, jax.Array | None]
-"""For hidden states, table `[V, D]` and bias `[V]`, in the loss dtype; None if not requested."""
+"""For table `[V, D]`, bias `[V]` and hidden states, in the loss dtype; None if not requested."""
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _chunked_loss(
-    terms: LossTerms, hidden: jax.Array, table: jax.Array, bias: jax.Array | None,
+    terms: LossTerms, table: jax.Array, bias: jax.Array | None, hidden: jax.Array,
     labels: jax.Array, counted: jax.Array,
 ) -> jax.Array:  # fmt: skip
     """Summed loss of hidden states `[chunks, I, D]` and their labels `[chunks, I]`."""
-    return _scan_chunks(terms, (False, False, False), hidden, table, bias, labels, counted)[0]
+    return _scan_chunks(terms, (False, False, False), table, bias, hidden, labels, counted)[0]
 
 
 @functools.partial(_chunked_loss.defjvp, symbolic_zeros=True)
@@ -167,14 +199,15 @@ def _chunked_loss_jvp(terms: LossTerms, primals: Any, tangents: Any) -> tuple[ja
 @functools.partial(jax.jit, static_argnums=(0, 1))  # so that an eager call compiles only once
 def _scan_chunks(
     terms: LossTerms, differentiated: tuple[bool, ...],
-    hidden: jax.Array, table: jax.Array, bias: jax.Array | None,
+    table: jax.Array, bias: jax.Array | None, hidden: jax.Array,
     labels: jax.Array, counted: jax.Array,
 ) -> tuple[jax.Array, Gradients]:  # fmt: skip
     """Summed loss of all chunks, and its gradients, made of each chunk while it has its logits."""
     # Under shard_map a loop's initial carry must already vary over all axes of its inputs.
-    hidden, table, bias, labels, counted = varying_alike((hidden, table, bias, labels, counted))
+    table, bias, *chunks = varying_alike((table, bias, hidden, labels, counted))
+    hidden = chunks[0]
     dtype, rows = at_least(hidden.dtype, jnp.float32), table.astype(hidden.dtype)  # [V, D]
-    has_hidden, has_table, has_bias = differentiated
+    has_table, has_bias, has_hidden = differentiated
 
     def step(of_weights: tuple[Any, Any], chunk: tuple[jax.Array, ...]) -> Any:
         (of_table, of_bias), (x, labels, counted) = of_weights, chunk
@@ -194,8 +227,8 @@ def _scan_chunks(
         jnp.zeros_like(table, dtype) if has_table else None,
         jnp.zeros_like(table[:, 0], dtype) if has_bias else None,
     )
-    of_weights, (losses, of_hidden) = jax.lax.scan(step, of_weights, (hidden, labels, counted))
-    return losses.sum(), (of_hidden, *of_weights)
+    of_weights, (losses, of_hidden) = jax.lax.scan(step, of_weights, tuple(chunks))
+    return losses.sum(), (*of_weights, of_hidden)
 
 
 def _add_product(total: jax.Array, by_logits: jax.Array, x: jax.Array) -> jax.Array:

@@ -12,6 +12,7 @@ from jaxformer.functional.checks import (
     Array,
     as_array,
     check_axes,
+    check_choice,
     check_dtype,
     is_int,
     known_values,
@@ -19,6 +20,8 @@ from jaxformer.functional.checks import (
     static_softcap,
 )
 from jaxformer.functional.dtypes import as_int32, widened
+
+REDUCTIONS = ("sum", "none")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,8 +36,9 @@ class LossTerms:
 def cross_entropy(
     logits: jax.Array, labels: Array,
     *, label_smoothing: float = 0.0, ignore_label: int | None = -1, z_loss: float = 0.0,
+    reduction: str = "sum",
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
-    r"""Cross-entropy loss as (sum, weight), in nats.
+    r"""Cross-entropy loss as (sum, weight), in nats; or the loss of each label.
 
     With $Z = \sum_v e^{\mathrm{logits}_v}$ and smoothing $s$, each label adds
     $(1 - s)(\log Z - \mathrm{logits}_{label}) + s (\log Z - \mathrm{mean}_v
@@ -49,10 +53,12 @@ def cross_entropy(
         label_smoothing: share of the target spread evenly over the vocabulary, in [0, 1).
         ignore_label: label that adds neither loss nor weight; None = no such label.
         z_loss: weight of $(\log Z)^2$, which keeps logits from drifting.
+        reduction: "sum" of all labels, or "none".
 
     Returns:
-        (loss_sum, weight_sum): two scalars; weight_sum is the number of labels counted. A traced
-        label out of range cannot raise an error and makes the sum NaN.
+        (loss_sum, weight_sum): two scalars; weight_sum is the number of labels counted. With the
+        reduction "none", (losses, weights): two arrays `[...]`, and both are 0 for an ignored
+        label. A traced label out of range cannot raise an error and makes its loss NaN.
 
     Raises:
         ShapeError: the shapes or dtypes do not fit.
@@ -69,6 +75,7 @@ def cross_entropy(
         (2.7726, 2.0)
     """
     logits, terms = as_array("logits", logits), read_terms(label_smoothing, z_loss)
+    check_choice("reduction", reduction, REDUCTIONS)
     check_dtype("logits", logits, "floating", remedy="cast it with .astype")
     check_axes("logits", logits, "... V")
     vocab_size = logits.shape[-1]
@@ -78,6 +85,8 @@ def cross_entropy(
     # Ignored logits may be NaN, and their gradient, 0 * NaN, would be NaN too.
     wide = jnp.where(counted[..., None], widened(logits), 0)  # [..., V]
     losses = label_losses(terms, wide, labels, counted)  # [...]
+    if reduction == "none":
+        return losses, counted.astype(losses.dtype)
     return losses.sum(), counted.sum(dtype=jnp.int32).astype(losses.dtype)
 
 

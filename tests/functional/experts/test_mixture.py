@@ -161,11 +161,12 @@ def test_load_balancing_loss_is_k_when_balanced_and_the_number_of_experts_when_c
     np.testing.assert_allclose(collapsed.expert_load, np.arange(E) >= E - k, rtol=1e-6)
 
 
-@pytest.mark.parametrize("k", [1, 2])
-def test_output_has_the_dtype_of_x_and_the_losses_are_float32(k):
-    result = jitted(arrays(GATED), arrays(X, jnp.bfloat16), num_experts_per_token=k)
-    assert [leaf.dtype.name for leaf in result] == ["bfloat16"] + ["float32"] * 4
-    expected = reference(GATED, np.asarray(arrays(X, jnp.bfloat16), np.float64), k)
+@pytest.mark.parametrize(("k", "dtype"), [(1, jnp.bfloat16), (2, jnp.float16)])
+def test_output_has_the_dtype_of_x_and_the_losses_are_float32(k, dtype):
+    x = arrays(X, dtype)
+    result = jitted(arrays(GATED), x, num_experts_per_token=k)
+    assert [leaf.dtype for leaf in result] == [dtype] + [jnp.float32] * 4
+    expected = reference(GATED, np.asarray(x, np.float64), k)
     scale = np.abs(expected[0]).max()
     np.testing.assert_allclose(np.float64(result.output) / scale, expected[0] / scale, atol=0.02)
     assert_equal(result[1:], expected[1:], 1e-5)

@@ -72,6 +72,29 @@ def test_chunked_cross_entropy_and_gradients_equal_float64_and_dense(seed, optio
     )
 
 
+@pytest.mark.parametrize("options", OPTIONS)
+def test_losses_of_each_token_and_their_gradients_equal_float64(options):
+    hidden, table, labels = draw(5)
+    if (ignore_label := options.get("ignore_label", -1)) is not None:
+        labels[[0, 2], [4, 6]] = ignore_label
+    cotangent = np.random.default_rng(6).standard_normal(SHAPE)
+
+    def weighted(function):
+        def total(hidden, table):
+            losses, weights = function(hidden, table, labels, reduction="none", **options)
+            return (losses * cotangent).sum(), (losses, weights)
+
+        return jax.jit(jax.value_and_grad(total, (0, 1), has_aux=True))
+
+    reference = {name: value for name, value in options.items() if name != "chunk_size"}
+    expected = oracle.cross_entropy(hidden, table, labels, cotangent=cotangent, **reference)
+    with jax.enable_x64(True):
+        for function in (chunked_cross_entropy, dense):
+            (_, results), gradients = weighted(function)(hidden, table)
+            assert_close((results, gradients), expected, rtol=1e-12, atol=1e-12)
+            chex.assert_type([*results, *gradients], np.float64)
+
+
 def test_chunked_cross_entropy_of_scaled_and_biased_logits_and_its_gradients_equal_dense():
     hidden, table, labels = draw(9, np.float32)
     bias = np.linspace(-2, 2, VOCAB, dtype=np.float32)
@@ -93,34 +116,43 @@ def test_chunked_cross_entropy_of_scaled_and_biased_logits_and_its_gradients_equ
     assert np.abs(got[1][2]).min() > 1e-3
 
 
-def test_chunked_cross_entropy_of_bfloat16_is_no_worse_than_dense():
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_chunked_cross_entropy_of_narrow_hidden_states_is_no_worse_than_dense(dtype):
     hidden, table, labels = draw(2, np.float32, (64,))
-    hidden = jnp.asarray(hidden, jnp.bfloat16)
-    expected = oracle.cross_entropy(hidden, table.astype(jnp.bfloat16), labels)
+    hidden = jnp.asarray(hidden, dtype)
+    expected = oracle.cross_entropy(hidden, table.astype(dtype), labels)
     (got, gradients), (_, dense_gradients) = (
         function(hidden, table, labels, chunk_size=SIZE)
         for function in (loss_and_gradients, dense_loss_and_gradients)
     )
     assert got[0].dtype == got[1].dtype == jnp.float32
     assert_close(got, expected[0], rtol=2e-6, atol=2e-6)
-    assert [g.dtype for g in gradients] == [jnp.bfloat16, jnp.float32]
+    assert [g.dtype for g in gradients] == [dtype, jnp.float32]
     for gradient, dense_gradient, exact in zip(
         gradients, dense_gradients, expected[1], strict=True
     ):
         errors = [np.abs(np.float64(g) - exact).max() for g in (gradient, dense_gradient)]
         assert errors[0] <= errors[1]
-    assert_close(
-        gradients[1], expected[1][1], rtol=2e-5, atol=2e-5
-    )  # not rounded to bfloat16 on the way
+    assert_close(gradients[1], expected[1][1], rtol=2e-5, atol=2e-5)  # not rounded on the way
 
 
+@pytest.mark.parametrize("reduction", ["sum", "none"])
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
-def test_chunked_cross_entropy_ignores_the_hidden_states_of_ignored_labels(poison):
+def test_chunked_cross_entropy_ignores_the_hidden_states_of_ignored_labels(poison, reduction):
+    def evaluate():
+        def total(hidden, table):
+            loss, weight = chunked_cross_entropy(
+                hidden, table, labels, chunk_size=SIZE, reduction=reduction
+            )
+            return loss.sum(), weight
+
+        return jax.jit(jax.value_and_grad(total, (0, 1), has_aux=True))(hidden, table)
+
     hidden, table, labels = draw(3, np.float32)
     labels[[0, 2], [4, 6]] = -1
-    expected = loss_and_gradients(hidden, table, labels, chunk_size=SIZE)
+    expected = evaluate()
     hidden[[0, 2], [4, 6]] = poison
-    got = loss_and_gradients(hidden, table, labels, chunk_size=SIZE)
+    got = evaluate()
     chex.assert_trees_all_equal(got, expected)
     assert np.isfinite(got[0][0])
     assert not got[1][0][0, 4].any()

@@ -34,7 +34,7 @@ def trace(function, tokens, vocab_size=997, argnums=(0, 1), **options):
         ((vocab_size, WIDTH), jnp.float32),
         ((tokens,), jnp.int32),
     ]
-    gradient = jax.grad(lambda *a: function(*a, **options)[0], argnums)
+    gradient = jax.grad(lambda *a: function(*a, **options)[0].sum(), argnums)
     inputs = [jax.ShapeDtypeStruct(*shape) for shape in shapes]
     return list(equations(jax.make_jaxpr(gradient)(*inputs).jaxpr))
 
@@ -53,6 +53,7 @@ def test_chunked_cross_entropy_never_holds_the_logits_of_all_tokens():
     assert largest(trace(dense, 4096)) == 4096 * 997
     assert largest(trace(chunked_cross_entropy, 4096)) == 256 * 997
     assert largest(trace(chunked_cross_entropy, 4096, chunk_size=64)) == 64 * 997
+    assert largest(trace(chunked_cross_entropy, 4096, reduction="none")) == 256 * 997
 
 
 def test_accelerators_take_chunks_of_as_many_logits_as_their_memory_holds_easily():

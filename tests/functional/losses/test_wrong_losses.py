@@ -48,6 +48,7 @@ CALLS = {
         ({"ignore_label": HUGE}, "ignore_label", "must be an int32 or None"),
         ({"z_loss": -1.0}, "z_loss", "ConfigError", "must be zero or more, got -1.0"),
         ({"z_loss": math.nan}, "z_loss", "must be a Python number, finite"),
+        ({"reduction": "mean"}, "reduction", "must be 'sum' or 'none', got 'mean'"),
     ],
     "chunked_cross_entropy": [
         ({"hidden": ones(3, 6)}, "hidden", "must be [..., D=5]", "(3, 6)"),
@@ -73,6 +74,7 @@ CALLS = {
         ({"chunk_size": 0}, "chunk_size", "ConfigError", "0", "tokens"),
         ({"chunk_size": 2.5}, "chunk_size", "ConfigError", "2.5", "tokens"),
         ({"chunk_size": True}, "chunk_size", "ConfigError", "True", "tokens"),
+        ({"reduction": None}, "reduction", "ConfigError", "must be 'sum' or 'none', got None"),
     ],
 }  # fmt: skip
 
