@@ -5,13 +5,14 @@ import math
 
 import jax
 import numpy as np
+from flax import linen as nn
 
 from tests.numpy_positions import position_bias, rotated, sinusoidal
 
 
 def draw_params(model, *inputs, std=0.3, seed=0):
     """Parameters in which no scale is 1 and no bias 0, or they could be left out unnoticed."""
-    shapes = jax.eval_shape(model.init, jax.random.key(0), *inputs)["params"]
+    shapes = nn.unbox(jax.eval_shape(model.init, jax.random.key(0), *inputs))["params"]
     rng = np.random.default_rng(seed)
 
     def draw(path, leaf):

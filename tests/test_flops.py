@@ -67,8 +67,7 @@ def gradient_of(kind, config):
     batch = {name: jnp.zeros((ROWS, LENGTH), jnp.int32) for name in ("tokens", "labels")}
     if kind is EncoderDecoder:
         batch["source_tokens"] = jnp.zeros((ROWS, SOURCE), jnp.int32)
-    inputs = {name: array for name, array in batch.items() if name != "labels"}
-    params = jax.eval_shape(lambda key: model.init(key, **inputs), jax.random.key(0))["params"]
+    params = jax.eval_shape(model.init_params, jax.random.key(0))
     loss = language_model_loss(model)
     return jax.grad(lambda params: loss(params, batch, jax.random.key(1))[0]), params
 
@@ -214,7 +213,7 @@ def test_model_flops_are_those_without_remat_and_optimizer(remat, execution):
     )
     tokens = jnp.zeros((2, 8), jnp.int32)
     state = jax.eval_shape(
-        lambda: TrainState.create(decoder.init(jax.random.key(0), tokens)["params"], optimizer)
+        lambda: TrainState.create(decoder.init_params(jax.random.key(0)), optimizer)
     )
     loss, batch = language_model_loss(decoder), {"tokens": tokens, "labels": tokens}
     forward = count_flops(loss, state.params, batch, None).total

@@ -151,7 +151,7 @@ def jaxformer_contender(options: argparse.Namespace) -> Contender:
         split_cpu(options.cpu_devices)
     runner = PmapRunner() if options.cpu_devices > 1 else SingleRunner()
     model = Decoder(config)
-    params = model.init(jax.random.key(0), make_batch(options.size)["tokens"])["params"]
+    params = model.init_params(jax.random.key(0))
     optimizer = make_optimizer(AdamWConfig(learning_rate=1e-4), ScheduleConfig(name="constant"))
     step = runner.compile_train(make_train_step(language_model_loss(model), optimizer, seed=0))
     state = runner.place(TrainState.create(params, optimizer))

@@ -44,8 +44,9 @@ class ClassHead(nn.Module):
         if is_encoder:
             dropout = nn.Dropout(config.dropout_rate, name="dropout")
             dropped = dropout(pooled, deterministic=inputs.get("deterministic", True))
-        kernel = kernel_param(self, "class_kernel", config, lambda c: (c.d_model, classes))
-        bias = bias_param(self, "class_bias", config, classes) if is_encoder else None
+        axes = ("embed", "classes")
+        kernel = kernel_param(self, "class_kernel", config, axes, lambda c: (c.d_model, classes))
+        bias = bias_param(self, "class_bias", config, axes[1:], classes) if is_encoder else None
         return output._replace(pooled=pooled, logits=linear(dropped, kernel, bias))
 
 

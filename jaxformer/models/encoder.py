@@ -83,8 +83,9 @@ class MaskedLanguageModel(Model):
                 f"{config.num_classes}; remove it, or use a SequenceClassifier"
             )
         self.encoder = Encoder(config, **self._parts(), has_output=True)
-        self.kernel = kernel_param(self, "kernel", config, lambda c: (c.d_model, c.d_model))
-        self.bias = bias_param(self, "bias", config, config.d_model) if config.head_bias else None
+        axes, width, has_bias = ("embed", None), config.d_model, config.head_bias
+        self.kernel = kernel_param(self, "kernel", config, axes, lambda c: (c.d_model, c.d_model))
+        self.bias = bias_param(self, "bias", config, axes[1:], width) if has_bias else None
         self.norm = Norm(config)
 
     def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:

@@ -20,7 +20,7 @@ def init_shapes(model: nn.Module, *inputs: jax.ShapeDtypeStruct) -> Any:
 @functools.lru_cache(maxsize=32)
 def _trace(model: nn.Module, inputs: tuple[jax.ShapeDtypeStruct, ...], _float_dtype: Any) -> Any:
     rng = jax.eval_shape(lambda: jax.random.key(0))
-    return jax.eval_shape(model.init, rng, *inputs)["params"]
+    return nn.unbox(jax.eval_shape(model.init, rng, *inputs))["params"]
 
 
 def is_hashable(model: nn.Module) -> bool:

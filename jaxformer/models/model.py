@@ -64,7 +64,7 @@ class Model(nn.Module):
 
     @nn.nowrap
     def init_params(self, rng: jax.Array) -> Any:
-        """Initial parameters: `init(rng, ...)["params"]` of a smallest input of the model.
+        """Initial parameters: `nn.unbox(init(rng, tokens))["params"]`, without an input.
 
         One program draws them, which is compiled once for equal models.
 
@@ -113,7 +113,7 @@ class Model(nn.Module):
 
 
 def _init_params(model: Model, rng: jax.Array) -> Any:
-    return model.init(rng, *model._smallest_inputs())["params"]
+    return nn.unbox(model.init(rng, *model._smallest_inputs()))["params"]
 
 
 _draw_params = jax.jit(_init_params, static_argnums=0)

@@ -25,7 +25,7 @@ from jaxformer.models.ring import in_ring_order, ring_layout
 from jaxformer.models.transformer_inputs import CheckedInputs, TransformerInputs, check_inputs
 from jaxformer.modules.block import AttentionWeights, Block
 from jaxformer.modules.embedding import Embedding, in_dtype
-from jaxformer.modules.initializers import normal_init, param_dtype
+from jaxformer.modules.initializers import table_param
 from jaxformer.modules.normalization import Norm
 from jaxformer.modules.positions import Positions, make_positions
 from jaxformer.modules.stack import Stack
@@ -127,9 +127,8 @@ class Transformer(Model):
             for kind in self._kinds_of_positions()
         ]
         if config.num_token_types is not None:
-            shape = (config.num_token_types, config.d_model)
-            init, dtype = normal_init(config), param_dtype(config)
-            self.token_type_table = self.param("token_type_embedding", init, shape, dtype)
+            axes, shape = ("token_types", "embed"), (config.num_token_types, config.d_model)
+            self.token_type_table = table_param(self, "token_type_embedding", config, axes, *shape)
         if config.embedding_norm:
             self.embedding_norm = Norm(config)
         self.dropout = nn.Dropout(config.dropout_rate)

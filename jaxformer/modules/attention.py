@@ -24,7 +24,7 @@ from jaxformer.functional.multi_head import (
     project_memory,
 )
 from jaxformer.functional.taps import LayerTaps
-from jaxformer.modules.initializers import bias_param, kernel_param, normal_init, param_dtype
+from jaxformer.modules.initializers import AxisNames, bias_param, kernel_param, table_param
 from jaxformer.modules.normalization import norm_scale
 
 
@@ -87,11 +87,11 @@ class AttentionContext:
 
 NO_CONTEXT = AttentionContext()
 
-_KERNEL_SHAPES: dict[str, Callable[[ModelConfig], tuple[int, ...]]] = {
-    "query": lambda c: (c.d_model, c.num_heads * c.key_dim),
-    "key": lambda c: (c.d_model, c.kv_heads * c.key_dim),
-    "value": lambda c: (c.d_model, c.kv_heads * c.value_dim),
-    "output": lambda c: (c.num_heads * c.value_dim, c.d_model),
+_KERNELS: dict[str, tuple[AxisNames, Callable[[ModelConfig], tuple[int, ...]]]] = {
+    "query": (("embed", "heads"), lambda c: (c.d_model, c.num_heads * c.key_dim)),
+    "key": (("embed", "kv"), lambda c: (c.d_model, c.kv_heads * c.key_dim)),
+    "value": (("embed", "kv"), lambda c: (c.d_model, c.kv_heads * c.value_dim)),
+    "output": (("heads", "embed"), lambda c: (c.num_heads * c.value_dim, c.d_model)),
 }
 
 
@@ -279,21 +279,20 @@ def _make_params(
     # Flax numbers the RNG draws of a module, so the initial values depend on this order.
     params = {
         f"{name}_kernel": kernel_param(
-            module, f"{name}_kernel", config, shape,
+            module, f"{name}_kernel", config, axes, shape,
             sublayers=sublayers if name == "output" else None,
         )
-        for name, shape in _KERNEL_SHAPES.items()
+        for name, (axes, shape) in _KERNELS.items()
     }  # fmt: skip
-    for name in _KERNEL_SHAPES:
+    for name, (axes, _) in _KERNELS.items():
         if config.has_bias("attention_output" if name == "output" else "qkv"):
             size = params[f"{name}_kernel"].shape[-1]
-            params[f"{name}_bias"] = bias_param(module, f"{name}_bias", config, size)
+            params[f"{name}_bias"] = bias_param(module, f"{name}_bias", config, axes[1:], size)
     if config.qk_norm:
         over_all = config.qk_norm_over == "all_heads"
         for name in ("query", "key"):
             size = params[f"{name}_kernel"].shape[-1] if over_all else config.key_dim
-            params[f"{name}_norm_scale"] = norm_scale(module, f"{name}_norm_scale", size, config)
+            params[f"{name}_norm_scale"] = norm_scale(module, f"{name}_norm_scale", config, size)
     if sinks:
-        shape = (config.num_heads,)
-        params["sinks"] = module.param("sinks", normal_init(config), shape, param_dtype(config))
+        params["sinks"] = table_param(module, "sinks", config, ("heads",), config.num_heads)
     return MultiHeadParams(**params)

@@ -9,7 +9,7 @@ from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.embedding import table_rows, unembed
 from jaxformer.functional.linear import linear
-from jaxformer.modules.initializers import bias_param, kernel_param, normal_init, param_dtype
+from jaxformer.modules.initializers import bias_param, kernel_param, table_param
 
 
 def in_dtype(config: ModelConfig, vectors: jax.Array) -> jax.Array:
@@ -44,25 +44,30 @@ class Embedding(nn.Module):
 
     def setup(self) -> None:
         """Creates the tables."""
-        config, init, dtype = self.config, normal_init(self.config), param_dtype(self.config)
+        config, width = self.config, self.config.table_dim
         if config.vocab_size is None:
             raise ConfigError("vocab_size must be set to build a model; take the tokenizer's")
-        width = config.table_dim
-        self.table = self.param("embedding", init, (config.vocab_size, width), dtype)
+        columns = "embed" if width == config.d_model else "table"
+        axes = ("vocab", columns)
+        self.table = table_param(self, "embedding", config, axes, config.vocab_size, width)
         if width != config.d_model:
             self.projection_kernel = kernel_param(
-                self, "projection_kernel", config, lambda c: (c.table_dim, c.d_model)
-            )
+                self, "projection_kernel", config, ("table", "embed"),
+                lambda c: (c.table_dim, c.d_model),
+            )  # fmt: skip
         if self.has_output and not config.tied_embeddings:
-            shape = (config.vocab_size, config.d_model)
-            self.output_embedding = self.param("output_embedding", init, shape, dtype)
+            shape = config.vocab_size, config.d_model
+            self.output_embedding = table_param(
+                self, "output_embedding", config, ("vocab", "embed"), *shape
+            )
         self.narrows = self.has_output and config.tied_embeddings and width != config.d_model
         if self.narrows:
             self.output_projection_kernel = kernel_param(
-                self, "output_projection_kernel", config, lambda c: (c.d_model, c.table_dim)
-            )
+                self, "output_projection_kernel", config, ("embed", "table"),
+                lambda c: (c.d_model, c.table_dim),
+            )  # fmt: skip
         if self.has_output and config.output_bias:
-            self.bias = bias_param(self, "output_bias", config, config.vocab_size)
+            self.bias = bias_param(self, "output_bias", config, ("vocab",), config.vocab_size)
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
         """Embeds integer `[...]` as `[..., D]`; unknown ids give NaN.

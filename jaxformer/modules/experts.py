@@ -6,7 +6,7 @@ from flax import linen as nn
 from jaxformer.config import ExpertsConfig, ModelConfig
 from jaxformer.functional.experts import ExpertsLayout, ExpertsParams, mixture_of_experts
 from jaxformer.modules.feed_forward import FeedForward, inner_activation
-from jaxformer.modules.initializers import bias_param, kernel_param
+from jaxformer.modules.initializers import AxisNames, bias_param, kernel_param
 from jaxformer.modules.mesh import mesh_axes, num_parts
 
 
@@ -64,24 +64,28 @@ class ExpertsFeedForward(nn.Module):
 
         def input_kernel(name: str) -> jax.Array:
             return kernel_param(
-                self, name, config, lambda c: (count, c.d_model, _inner_width(c, experts))
-            )
+                self, name, config, ("experts", "embed", "mlp"),
+                lambda c: (count, c.d_model, _inner_width(c, experts)),
+            )  # fmt: skip
 
-        def bias(name: str, *shape: int, used: bool = biased) -> jax.Array | None:
-            return bias_param(self, f"{name}_bias", config, *shape) if used else None
+        def bias(axes: AxisNames, name: str, *shape: int, used: bool = biased) -> jax.Array | None:
+            return bias_param(self, f"{name}_bias", config, axes, *shape) if used else None
 
+        hidden = ("experts", "mlp")
         params = ExpertsParams(
-            router_kernel=kernel_param(self, "router_kernel", config, lambda c: (c.d_model, count)),
-            router_bias=bias("router", count, used=experts.router_bias),
+            router_kernel=kernel_param(
+                self, "router_kernel", config, ("embed", None), lambda c: (c.d_model, count)
+            ),
+            router_bias=bias((None,), "router", count, used=experts.router_bias),
             up_kernel=input_kernel("up_kernel"),
-            up_bias=bias("up", count, inner),
+            up_bias=bias(hidden, "up", count, inner),
             down_kernel=kernel_param(
-                self, "down_kernel", config,
+                self, "down_kernel", config, ("experts", "mlp", "embed"),
                 lambda c: (count, _inner_width(c, experts), c.d_model), sublayers=self.sublayers,
             ),
-            down_bias=bias("down", count, config.d_model),
+            down_bias=bias(("experts", "embed"), "down", count, config.d_model),
             gate_kernel=input_kernel("gate_kernel") if gated else None,
-            gate_bias=bias("gate", count, inner, used=gated and biased),
+            gate_bias=bias(hidden, "gate", count, inner, used=gated and biased),
         )  # fmt: skip
         result = mixture_of_experts(
             params, x, num_experts_per_token=experts.num_experts_per_token,

@@ -13,7 +13,7 @@ from jaxformer.functional.feed_forward import (
     gated_feed_forward,
 )
 from jaxformer.functional.taps import LayerTaps
-from jaxformer.modules.initializers import bias_param, kernel_param
+from jaxformer.modules.initializers import AxisNames, bias_param, kernel_param
 
 _GATE_ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh"}
 
@@ -44,19 +44,23 @@ class FeedForward(nn.Module):
         config, activation = self.config, inner_activation(self.config)
 
         def projection(
-            name: str, shape: Callable[[ModelConfig], tuple[int, int]], sublayers: int | None = None
-        ) -> tuple[jax.Array, jax.Array | None]:
-            kernel = kernel_param(self, f"{name}_kernel", config, shape, sublayers=sublayers)
+            name: str, axes: AxisNames, shape: Callable[[ModelConfig], tuple[int, int]],
+            sublayers: int | None = None,
+        ) -> tuple[jax.Array, jax.Array | None]:  # fmt: skip
+            kernel = kernel_param(self, f"{name}_kernel", config, axes, shape, sublayers=sublayers)
             if not config.has_bias("feed_forward"):
                 return kernel, None
-            return kernel, bias_param(self, f"{name}_bias", config, kernel.shape[-1])
+            return kernel, bias_param(self, f"{name}_bias", config, axes[1:], kernel.shape[-1])
 
-        up_kernel, up_bias = projection("up", lambda c: (c.d_model, c.ff_dim))
-        down_kernel, down_bias = projection("down", lambda c: (c.ff_dim, c.d_model), self.sublayers)
+        inward, outward = ("embed", "mlp"), ("mlp", "embed")
+        up_kernel, up_bias = projection("up", inward, lambda c: (c.d_model, c.ff_dim))
+        down_kernel, down_bias = projection(
+            "down", outward, lambda c: (c.ff_dim, c.d_model), self.sublayers
+        )
         if not config.is_gated:
             params = FeedForwardParams(up_kernel, down_kernel, up_bias, down_bias)
             return feed_forward(params, x, activation=activation, tap=tap)
-        gate_kernel, gate_bias = projection("gate", lambda c: (c.d_model, c.ff_dim))
+        gate_kernel, gate_bias = projection("gate", inward, lambda c: (c.d_model, c.ff_dim))
         gated = GatedFeedForwardParams(
             gate_kernel, up_kernel, down_kernel, gate_bias, up_bias, down_bias
         )

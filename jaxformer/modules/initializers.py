@@ -1,4 +1,18 @@
-"""Initializers and dtype of module parameters."""
+"""Parameters of modules: initial values, dtype, and logical axis names.
+
+`init` returns each parameter in a box with its axis names (`nn.with_logical_partitioning`):
+
+| name | axis |
+|---|---|
+| embed | d_model |
+| vocab | token ids |
+| heads, kv | all query heads, all key or value heads: heads * head_dim |
+| mlp | the inner width of feed-forward layers |
+| experts, layers | experts of a mixture, layers of a stack |
+| norm, table, positions, token_types, classes | as they say |
+
+`nn.unbox` returns plain arrays. Modules read either.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,13 +24,12 @@ from flax import linen as nn
 from jaxformer.config import ModelConfig
 from jaxformer.functional.dtypes import at_least
 
-
-def normal_init(config: ModelConfig) -> jax.nn.initializers.Initializer:
-    """Normal with standard deviation `init_std`, for embeddings."""
-    return _normal(config.init_std)
+AxisNames = tuple[str | None, ...]
+"""Logical name of each axis of a parameter; None = never split."""
 
 
-def _normal(std: float) -> jax.nn.initializers.Initializer:
+def normal_init(std: float) -> jax.nn.initializers.Initializer:
+    """Normal with a standard deviation, rounded to the dtype of the parameter."""
     draw = nn.initializers.normal(std)
 
     # Drawn in float32 or wider, then rounded: draws in bfloat16 have 128 different values, with a
@@ -34,6 +47,7 @@ def kernel_param(
     module: nn.Module,
     name: str,
     config: ModelConfig,
+    axes: AxisNames,
     shape: Callable[[ModelConfig], tuple[int, ...]],
     *,
     sublayers: int | None = None,
@@ -47,12 +61,30 @@ def kernel_param(
     if sublayers is not None:
         # Each projection into the residual stream adds its variance (GPT-2, section 2.3).
         std /= (sublayers * config.num_layers) ** 0.5
-    return module.param(name, _normal(std), sizes, param_dtype(config))
+    return named_param(module, name, config, axes, *sizes, init=normal_init(std))
 
 
-def bias_param(module: nn.Module, name: str, config: ModelConfig, *shape: int) -> jax.Array:
-    """Declares a bias in a module, 0 at first, and returns its value."""
-    return module.param(name, nn.initializers.zeros, shape, param_dtype(config))
+def bias_param(
+    module: nn.Module, name: str, config: ModelConfig, axes: AxisNames, *shape: int
+) -> jax.Array:
+    """Declares a bias, 0 at first."""
+    return named_param(module, name, config, axes, *shape, init=nn.initializers.zeros)
+
+
+def table_param(
+    module: nn.Module, name: str, config: ModelConfig, axes: AxisNames, *shape: int
+) -> jax.Array:
+    """Declares a table of embeddings or biases; normal with std `init_std`."""
+    return named_param(module, name, config, axes, *shape, init=normal_init(config.init_std))
+
+
+def named_param(
+    module: nn.Module, name: str, config: ModelConfig, axes: AxisNames, *shape: int,
+    init: jax.nn.initializers.Initializer,
+) -> jax.Array:  # fmt: skip
+    """Declares a parameter with logical axis names in a module, and returns its value."""
+    init = nn.with_logical_partitioning(init, axes)
+    return module.param(name, init, shape, param_dtype(config))
 
 
 def param_dtype(config: ModelConfig) -> jnp.dtype:

@@ -6,14 +6,14 @@ from flax import linen as nn
 from jaxformer.config import ModelConfig
 from jaxformer.functional.dtypes import widened
 from jaxformer.functional.normalization import layer_norm, rms_norm
-from jaxformer.modules.initializers import bias_param, param_dtype
+from jaxformer.modules.initializers import bias_param, named_param
 
 
-def norm_scale(module: nn.Module, name: str, width: int, config: ModelConfig) -> jax.Array:
+def norm_scale(module: nn.Module, name: str, config: ModelConfig, width: int) -> jax.Array:
     """Declares the scale of a norm, and returns it as float `[width]`."""
     if not config.zero_centered_norm:
-        return module.param(name, nn.initializers.ones, (width,), param_dtype(config))
-    stored = module.param(name, nn.initializers.zeros, (width,), param_dtype(config))
+        return named_param(module, name, config, ("norm",), width, init=nn.initializers.ones)
+    stored = bias_param(module, name, config, ("norm",), width)
     return 1 + widened(stored)  # in bfloat16, a small number would lose its low bits
 
 
@@ -38,8 +38,9 @@ class Norm(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         """Normalizes float `[..., D]`; keeps shape and dtype."""
         config, shape = self.config, x.shape[-1:]
-        scale = norm_scale(self, "scale", shape[0], config) if config.norm_scale else None
+        scale = norm_scale(self, "scale", config, *shape) if config.norm_scale else None
         if config.norm == "rms_norm":
             return rms_norm(x, scale, eps=config.norm_eps)
-        bias = bias_param(self, "bias", config, *shape) if config.has_bias("norm") else None
+        has_bias = config.has_bias("norm")
+        bias = bias_param(self, "bias", config, ("norm",), *shape) if has_bias else None
         return layer_norm(x, scale, bias, eps=config.norm_eps)

@@ -55,9 +55,10 @@ class Pooler(nn.Module):
             pooled = pool(hidden, lengths, pooling=config.pooling)  # [B, D]
         if config.pooler is None:
             return pooled
-        kernel = kernel_param(self, "kernel", config, lambda c: (c.d_model, c.d_model))
-        bias = bias_param(self, "bias", config, config.d_model) if config.head_bias else None
-        projected = linear(pooled, kernel, bias)
+        axes, has_bias = ("embed", None), config.head_bias
+        kernel = kernel_param(self, "kernel", config, axes, lambda c: (c.d_model, c.d_model))
+        bias = bias_param(self, "bias", config, axes[1:], config.d_model) if has_bias else None
+        projected = linear(pooled, kernel, bias)  # [B, D]
         if config.pooler == "gelu_norm":
             return Norm(config, name="norm")(jax.nn.gelu(projected, approximate=False))
         return _ACTIVATIONS[config.pooler](projected)

@@ -39,7 +39,7 @@ from jaxformer.functional.positions.sinusoids import (
     rotary_tables,
     sinusoidal_positions,
 )
-from jaxformer.modules.initializers import normal_init, param_dtype
+from jaxformer.modules.initializers import table_param
 
 
 class Positions(nn.Module):
@@ -129,9 +129,8 @@ class LearnedPositions(_ConfiguredPositions):
 
     def setup(self) -> None:
         """Creates the table `[max_len, D]`."""
-        shape = (self.model.max_len, self.model.d_model)
-        init, dtype = normal_init(self.model), param_dtype(self.model)
-        self.table = self.param("embedding", init, shape, dtype)
+        model, axes = self.model, ("positions", "embed")
+        self.table = table_param(self, "embedding", model, axes, model.max_len, model.d_model)
 
     def encoding(self, positions: jax.Array) -> jax.Array:
         """Rows of the table; positions outside it give NaN."""
@@ -180,9 +179,8 @@ class RelativePositions(_ConfiguredPositions):
 
     def setup(self) -> None:
         """Creates the table `[num_buckets, N]`."""
-        shape = (self.scheme.num_buckets, self.model.num_heads)
-        init, dtype = normal_init(self.model), param_dtype(self.model)
-        self.table = self.param("table", init, shape, dtype)
+        shape = self.scheme.num_buckets, self.model.num_heads
+        self.table = table_param(self, "table", self.model, (None, "heads"), *shape)
 
     def bias(
         self, num_queries: int, num_keys: int, query_offset: int | jax.Array = 0

@@ -154,6 +154,7 @@ class Stack(nn.Module):
                 )  # fmt: skip
             # Split once, outside the layers; see `layer_variables`.
             stored = {name: tree for name, tree in block.variables.items() if name not in _SOWN}
+            stored = nn.unbox(stored)  # names of stacked axes, while the model is initialized
             variables_of_layers = layer_variables(stored, num_scanned, len(group))
             for layer, variables in zip(group[num_scanned:], variables_of_layers, strict=True):
                 select = functools.partial(lambda selected, _: selected, variables)
@@ -179,9 +180,11 @@ class Stack(nn.Module):
                 return _run_layer(block, x, layer=group[0], options={}).x, None
 
             axes, rngs = {_STORED: 0}, {"params": True}
-            nn.scan(initialize, variable_axes=axes, split_rngs=rngs, length=len(group))(
-                block, x, None
-            )
+            names = {nn.PARTITION_NAME: "layers"}
+            nn.scan(
+                initialize, variable_axes=axes, split_rngs=rngs, length=len(group),
+                metadata_params=names,
+            )(block, x, None)  # fmt: skip
         return block
 
     def _layer_function(
@@ -234,7 +237,9 @@ class Stack(nn.Module):
             scanned = nn.scan(repeat, variable_axes=axes, split_rngs=rngs, length=repeats)
             return scanned(block, carry, indices)
 
-        fold = functools.partial(by_repeat, repeats=repeats, period=period)
+        def fold(variables: Any) -> Any:
+            return by_repeat(nn.unbox(variables), repeats=repeats, period=period)
+
         (x, caches), (values, memory) = nn.map_variables(scan, _STORED, trans_in_fn=fold)(
             block, (x, caches)
         )

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from flax import linen as nn
 
 
 class TrainState(NamedTuple):
@@ -44,7 +45,7 @@ class TrainState(NamedTuple):
             optimizer: optax transformation.
             averages: whether the state has an average of the parameters.
         """
-        average = None
+        params, average = nn.unbox(params), None  # plain arrays, if `init` named their axes
         if averages:  # a copy, because steps donate both
             average = jax.tree.map(lambda x: jnp.array(x, average_dtype(x.dtype)), params)
         return cls(

@@ -14,7 +14,6 @@ import tomllib
 import unittest.mock
 
 import jax
-import numpy as np
 import pytest
 
 from jaxformer.cli import main
@@ -109,7 +108,7 @@ def trained(tmp_path_factory):
         vocab_size=tokenizer.vocab_size, max_len=64, num_layers=1, d_model=8, num_heads=2,
         positions="learned",
     )  # fmt: skip
-    params = jax.jit(Decoder(config).init)(jax.random.key(0), np.zeros((1, 2), int))["params"]
+    params = Decoder(config).init_params(jax.random.key(0))
     model = HuggingFaceModel(config, params, tokenizer)
     save_huggingface(folder / "downloads" / "gpt2", model)
     pretrained_folders.bert(folder / "downloads" / "bert-base-uncased")

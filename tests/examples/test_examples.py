@@ -71,7 +71,7 @@ def test_one_page_has_the_parameters_and_logits_of_the_decoder():
         positions=RotaryConfig(), norm="rms_norm", use_bias=False,
     )  # fmt: skip
     decoder = Decoder(config)
-    params = decoder.init(jax.random.key(1), tokens)["params"]
+    params = decoder.init_params(jax.random.key(1))
     expected = decoder.apply({"params": params}, tokens).logits
     model = page["OnePageDecoder"](page["Config"](V=11, T=12, L=3, D=16, N=2, F=24))
     with jax.numpy_rank_promotion("allow"):

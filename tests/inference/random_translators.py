@@ -25,9 +25,7 @@ SEPARATE = ModelConfig(
 @functools.cache
 def random_params(config, seed=1):
     """Parameters in which no scale is 1 and no bias 0, or they could be left out."""
-    tokens = jnp.zeros((1, 2), jnp.int32)
-    model = EncoderDecoder(config)
-    shapes = jax.eval_shape(model.init, jax.random.key(0), tokens, tokens)["params"]
+    shapes = jax.eval_shape(EncoderDecoder(config).init_params, jax.random.key(0))
     rng = np.random.default_rng(seed)
 
     def draw(path, leaf):

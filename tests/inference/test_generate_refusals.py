@@ -15,9 +15,8 @@ CONFIG = ModelConfig(vocab_size=VOCAB, max_len=24, num_layers=2, d_model=16, num
 
 @pytest.fixture(scope="module")
 def params():
-    tokens = np.ones((1, 2), int)
-    variables = jax.eval_shape(Decoder(CONFIG).init, jax.random.key(0), tokens)
-    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), variables["params"])
+    shapes = jax.eval_shape(Decoder(CONFIG).init_params, jax.random.key(0))
+    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
 
 
 def request(params, changes):

@@ -156,8 +156,7 @@ SMALL = ModelConfig(
 
 
 def shapes(config):
-    init = Decoder(config).init
-    return jax.eval_shape(init, jax.random.key(0), jnp.zeros((1, 2), int))["params"]
+    return jax.eval_shape(Decoder(config).init_params, jax.random.key(0))
 
 
 @pytest.mark.parametrize(
@@ -215,8 +214,7 @@ def test_refusal_names_the_keys_in_the_way_and_the_values_that_would_do(
     config = dataclasses.replace(load_config(name).model, vocab_size=11)
     if model is SequenceClassifier:
         config = dataclasses.replace(config, num_classes=3)
-    tokens = [jnp.zeros((1, 2), int)] * (1 + (model is EncoderDecoder))
-    params = jax.eval_shape(model(config).init, jax.random.key(0), *tokens)["params"]
+    params = jax.eval_shape(model(config).init_params, jax.random.key(0))
     with pytest.raises(ConfigError, match=re.escape(words)):
         save_huggingface(tmp_path, HuggingFaceModel(config, params))
 
@@ -235,7 +233,7 @@ def test_family_that_is_preferred_is_written_where_it_can(tmp_path):
 
 def test_classes_are_loaded_and_saved_by_name(tmp_path):
     config = dataclasses.replace(SMALL, num_classes=3, pooling="last", output_bias=False)
-    params = DecoderClassifier(config).init(jax.random.key(0), jnp.zeros((1, 2), int))["params"]
+    params = DecoderClassifier(config).init_params(jax.random.key(0))
     model = HuggingFaceModel(
         config, params, class_names=("bad", "good", "so-so"),
         problem_type="multi_label_classification",

@@ -3,7 +3,6 @@
 import json
 
 import jax
-import jax.numpy as jnp
 import pytest
 import tokenizers
 from tokenizers import processors
@@ -127,7 +126,7 @@ def chat_folder(tmp_path_factory):
         vocab_size=tokenizer.vocab_size, max_len=8, num_layers=1, d_model=4, num_heads=1,
         norm="rms_norm", use_bias=False, activation="swiglu",
     )  # fmt: skip
-    params = Decoder(config).init(jax.random.key(0), jnp.zeros((1, 2), int))["params"]
+    params = Decoder(config).init_params(jax.random.key(0))
     end = tokenizer.special_id("<|im_end|>")
     special = SpecialTokens(
         eos=(end, tokenizer.end_of_text), pad=tokenizer.end_of_text, max_length=8,

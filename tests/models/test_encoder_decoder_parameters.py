@@ -3,7 +3,6 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import pytest
 from flax import linen as nn
 
@@ -15,8 +14,7 @@ from tests.models.test_encoder_decoder import BASE, SOURCE, TOKENS, VARIANTS
 
 
 def shapes_of(config):
-    tokens = jnp.zeros((1, 2), jnp.int32)
-    return jax.eval_shape(EncoderDecoder(config).init, jax.random.key(0), tokens, tokens)["params"]
+    return jax.eval_shape(EncoderDecoder(config).init_params, jax.random.key(0))
 
 
 def tables_of(config):

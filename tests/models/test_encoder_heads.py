@@ -190,7 +190,7 @@ def test_pooling_ignores_what_padding_holds():
 def test_encoder_has_an_output_table_only_where_something_is_scored_against_it():
     def tables(make, **options):
         config = dataclasses.replace(BASE, tied_embeddings=False, **options)
-        shapes = jax.eval_shape(make(config).init, jax.random.key(0), TOKENS)["params"]
+        shapes = nn.unbox(jax.eval_shape(make(config).init, jax.random.key(0), TOKENS))["params"]
         return sorted(shapes["encoder"]["embedding"])
 
     assert tables(MaskedLanguageModel) == ["embedding", "output_embedding"]

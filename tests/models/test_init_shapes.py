@@ -36,7 +36,7 @@ def test_what_a_caller_changes_stays_with_it():
     changed = init_shapes(model, TOKENS)
     del changed["embedding"]
     changed["stack"]["layers"].clear()
-    drawn = jax.eval_shape(model.init, jax.random.key(0), TOKENS)["params"]
+    drawn = nn.unbox(jax.eval_shape(model.init, jax.random.key(0), TOKENS))["params"]
     assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), drawn) == jax.tree.map(
         lambda leaf: (leaf.shape, leaf.dtype), init_shapes(model, TOKENS)
     )

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from jaxformer.config import LayerConfig, ModelConfig, RotaryConfig
 from jaxformer.functional import KVCache, WindowCache
@@ -107,7 +108,7 @@ def test_pattern_is_that_of_both_halves_of_an_encoder_decoder():
 
 def test_parameters_are_those_of_equal_layers_but_for_those_of_first_layers():
     def shapes(config):
-        return jax.eval_shape(Decoder(config).init, jax.random.key(0), TOKENS)["params"]["stack"]
+        return jax.eval_shape(Decoder(config).init_params, jax.random.key(0))["stack"]
 
     assert jax.tree.map(jnp.shape, shapes(config_of("gemma3"))) == jax.tree.map(
         jnp.shape, shapes(BASE)
@@ -128,7 +129,7 @@ def test_scanned_program_does_not_grow_with_the_depth(name):
         period = len(PATTERNS[name]["layers"])
         depth = len(PATTERNS[name].get("first_layers", ())) + repeats * period
         model = Decoder(config_of(name, num_layers=depth, layer_execution="scan"))
-        params = jax.eval_shape(model.init, jax.random.key(0), TOKENS)["params"]
+        params = nn.unbox(jax.eval_shape(model.init, jax.random.key(0), TOKENS))["params"]
         jaxpr = jax.make_jaxpr(lambda p: model.apply({"params": p}, TOKENS).logits)(params)
         return str(jaxpr)
 

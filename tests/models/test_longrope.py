@@ -30,7 +30,7 @@ def decoder(short=SHORT, long=LONG, **changes):
 
 @pytest.fixture(scope="module")
 def params():
-    return decoder().init(jax.random.key(0), TOKENS[:, :2])["params"]
+    return decoder().init_params(jax.random.key(0))
 
 
 def whole(model, params, width):

@@ -54,9 +54,8 @@ def make(name):
     """A model, its parameters, and with a correction beside every kernel."""
     kind, config = MODELS[name]
     model = kind(config)
-    inputs = (TOKENS, TOKENS) if kind is EncoderDecoder else (TOKENS,)
-    base = quickly_compiled(lambda _, rng: model.init(rng, *inputs))(None, jax.random.key(0))
-    return model, base["params"], combined(base["params"])
+    base = model.init_params(jax.random.key(0))
+    return model, base, combined(base)
 
 
 def combined(base):

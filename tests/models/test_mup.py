@@ -37,7 +37,7 @@ def widened(factor, base=NARROW, **changes):
 
 
 def variables_of(config, model=Decoder):
-    return jax.jit(model(config).init)(jax.random.key(0), TOKENS)
+    return {"params": model(config).init_params(jax.random.key(0))}
 
 
 def parameters(config, model=Decoder):
@@ -146,7 +146,7 @@ def test_losses_in_chunks_have_the_scale_of_the_logits(monkeypatch):
 
 def test_cross_attention_has_the_scale_of_its_width():
     config = widened(2, architecture="encoder_decoder", num_layers=1, init_std=0.3)
-    variables = jax.jit(EncoderDecoder(config).init)(jax.random.key(0), TOKENS, TOKENS)
+    variables = variables_of(config, EncoderDecoder)
     plain = dataclasses.replace(config, mup=None, attention_scale=config.attention_factor,
                                 logit_scale=config.logit_factor)  # fmt: skip
     chex.assert_trees_all_close(

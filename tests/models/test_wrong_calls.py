@@ -29,8 +29,7 @@ def params():
     """By model, zeros in the shapes of its parameters."""
 
     def zeros(model):
-        inputs = (TOKENS, TOKENS) if model is TRANSLATOR else (TOKENS,)
-        shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *inputs)["params"])
+        shapes = jax.eval_shape(model.init_params, jax.random.key(0))
         return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
 
     return {model: zeros(model) for model in (DECODER, TRANSLATOR, ENCODER, CLASSIFIER, TYPED)}

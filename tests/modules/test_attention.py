@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ShapeError
@@ -111,7 +112,7 @@ def test_projections_into_the_residual_stream_start_smaller(sublayers):
         (CrossAttention, attended, "query_kernel", "output_kernel"),
         (FeedForward, (x,), "up_kernel", "down_kernel"),
     ):
-        params = make(config, sublayers).init(jax.random.key(0), *inputs)["params"]
+        params = nn.unbox(make(config, sublayers).init(jax.random.key(0), *inputs))["params"]
         assert float(params[first].std()) == pytest.approx(0.02, rel=0.05)
         scale = 0.02 / (3 * sublayers) ** 0.5
         assert float(params[last].std()) == pytest.approx(scale, rel=0.05)

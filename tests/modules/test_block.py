@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from jaxformer.config import ModelConfig
 from jaxformer.modules import Block, FeedForward, MultiHeadAttention, Norm
@@ -38,7 +39,7 @@ UP_AND_DOWN = {"up_kernel": (12, 29), "down_kernel": (29, 12)}
 )  # fmt: skip
 def test_parameters_have_the_configured_shapes(module, options, expected):
     layer = module(dataclasses.replace(CONFIG, **options))
-    params = jax.eval_shape(layer.init, jax.random.key(0), X)["params"]
+    params = nn.unbox(jax.eval_shape(layer.init, jax.random.key(0), X))["params"]
     assert {name: leaf.shape for name, leaf in params.items()} == expected
 
 
@@ -49,7 +50,7 @@ def test_block_wires_residuals_and_norms(wiring):
     key = "residual" if wiring.startswith("parallel") else "norm_position"
     config = dataclasses.replace(CONFIG, init_std=0.3, **{key: wiring})
     block = Block(config)
-    params = block.init(jax.random.key(0), X)["params"]
+    params = nn.unbox(block.init(jax.random.key(0), X))["params"]
     # Scales of their own, so that one norm is not another.
     draws = iter(range(2, 99))
     params = {

@@ -30,7 +30,7 @@ X = jax.random.normal(jax.random.key(1), (2, 5, 12))
 
 @pytest.fixture(scope="module")
 def params():
-    return jax.jit(Stack(SCANNED).init)(jax.random.key(0), X)["params"]
+    return nn.unbox(jax.jit(Stack(SCANNED).init)(jax.random.key(0), X))["params"]
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -93,7 +93,7 @@ def test_dropout_differs_between_layers():
     """Equal layers on equal inputs would drop equal positions if they shared an rng."""
     config = dataclasses.replace(SCANNED, dropout_rate=0.5, num_layers=2)
     stack = Stack(config)
-    variables = jax.jit(stack.init)(jax.random.key(0), X)
+    variables = nn.unbox(jax.jit(stack.init)(jax.random.key(0), X))
     # Only the output biases act: the result is the sum of two dropped constants.
     params = jax.tree.map(jnp.zeros_like, variables["params"])
     bias = jnp.stack([jnp.full(12, 1.0), jnp.full(12, 10.0)])
@@ -106,7 +106,7 @@ def test_dropout_differs_between_layers():
 
 
 def test_parameters_do_not_depend_on_how_layers_run(params):
-    looped = jax.jit(Stack(LOOPED).init)(jax.random.key(0), X)["params"]
+    looped = nn.unbox(jax.jit(Stack(LOOPED).init)(jax.random.key(0), X))["params"]
     chex.assert_trees_all_equal(looped, params)
 
 
@@ -180,7 +180,7 @@ def test_variables_of_any_collection_are_stacked_by_layer(layers):
     gradients = []
     for config in (SCANNED, LOOPED):
         stack = Stack(dataclasses.replace(config, **layers), block=PerturbedBlock)
-        variables = jax.jit(stack.init)(jax.random.key(0), X)
+        variables = nn.unbox(jax.jit(stack.init)(jax.random.key(0), X))
 
         def loss(perturbations, stack=stack, params=variables["params"]):
             x = stack.apply({"params": params, "perturbations": perturbations}, X).x

@@ -4,7 +4,6 @@ import dataclasses
 import json
 
 import jax
-import jax.numpy as jnp
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
@@ -42,9 +41,7 @@ def write(folder, model, config, *, special, template=None, fields=(), seed=0):
     """Writes a folder of a model; returns its parameters."""
     word_tokenizer = tokenizer(special, template)
     config = ModelConfig(vocab_size=word_tokenizer.get_vocab_size(), **config)
-    tokens = jnp.zeros((1, 2), jnp.int32)
-    inputs = (tokens, tokens) if model is EncoderDecoder else (tokens,)
-    params = jax.jit(model(config).init)(jax.random.key(seed), *inputs)["params"]
+    params = model(config).init_params(jax.random.key(seed))
     # Larger than they are drawn, so that a token stands out.
     params = jax.tree.map(lambda leaf: 4 * leaf, params)
     save_huggingface(folder, HuggingFaceModel(config, params))

@@ -3,7 +3,6 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -36,11 +35,10 @@ def model(kind, positions, depth=1, **options):
         architecture="encoder" if kind in ("masked", "classifier") else kind, vocab_size=7,
         max_len=11, num_layers=depth, d_model=6, num_heads=3, positions=positions, **options,
     )  # fmt: skip
-    tokens = (jnp.zeros((1, 2), jnp.int32),) * (2 if kind == "encoder_decoder" else 1)
-    shapes = jax.eval_shape(lambda: MODELS[kind](config).init(jax.random.key(0), *tokens))
+    shapes = jax.eval_shape(MODELS[kind](config).init_params, jax.random.key(0))
     rng = np.random.default_rng(0)
     draw = lambda leaf: rng.normal(size=leaf.shape).astype(leaf.dtype)  # noqa: E731
-    return config, jax.tree.map(draw, shapes["params"])
+    return config, jax.tree.map(draw, shapes)
 
 
 @pytest.mark.parametrize("kind", MODELS)

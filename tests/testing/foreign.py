@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import linen as nn
 
 from jaxformer.testing import ATTENTION_CLAIMS, AttentionSizes, assert_attention_contract
 
@@ -31,7 +32,7 @@ def attention(
 def draw_params(module, *inputs):
     """Parameters of a Linen module, all random, without compiling its init."""
     random = np.random.default_rng(0)
-    shapes = jax.eval_shape(module.init, jax.random.key(0), *inputs)["params"]
+    shapes = nn.unbox(jax.eval_shape(module.init, jax.random.key(0), *inputs))["params"]
     return jax.tree.map(lambda s: jnp.asarray(random.normal(size=s.shape) / 2, s.dtype), shapes)
 
 

@@ -68,11 +68,10 @@ def batches(architecture, count):
 
 
 def created(architecture, runner, optimizer=OPTIMIZER):
-    model, first = MODELS[architecture], next(batches(architecture, 1))
-    inputs = {name: array for name, array in first.items() if name != "labels"}
+    model = MODELS[architecture]
 
     def create(rng):
-        return TrainState.create(model.init(rng, **inputs)["params"], optimizer)
+        return TrainState.create(model.init_params(rng), optimizer)
 
     return runner.create(create, (jax.random.key(0),))
 
@@ -231,7 +230,7 @@ def test_ring_is_taken_where_it_serves(changes, inputs, rings):
     inputs = dict(inputs)
     tokens = jnp.zeros((2, LENGTH - 2 * inputs.pop("short", False)), jnp.int32)
     plain = Decoder(dataclasses.replace(model.config, attention_implementation="auto"))
-    params = jax.eval_shape(lambda: plain.init(jax.random.key(0), tokens)["params"])
+    params = jax.eval_shape(plain.init_params, jax.random.key(0))
     runner = MeshRunner(MeshConfig(sequence=2), jax.local_devices()[:4])
     step = runner.compile_eval(
         lambda params, batch: model.apply({"params": params}, batch["tokens"], **inputs).logits

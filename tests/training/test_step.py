@@ -149,7 +149,7 @@ def test_loss_of_many_logits_is_made_in_chunks_and_the_same(tied, monkeypatch):
     )  # fmt: skip
     model, batch = Decoder(config), tiny.batch()
     batch["labels"][0, 3] = -1
-    params = jax.jit(model.init)(jax.random.key(0), batch["tokens"])["params"]
+    params = model.init_params(jax.random.key(0))
     called, original = [], losses.chunked_cross_entropy
 
     def chunked(*args, **options):
@@ -179,7 +179,7 @@ def test_loss_of_token_classes_counts_each_token_that_has_a_label():
     )  # fmt: skip
     model, tokens, lengths = TokenClassifier(config), np.array([[1, 2, 3], [4, 0, 0]]), [3, 1]
     labels = np.array([[2, -1, 0], [1, -1, -1]])
-    params = jax.jit(model.init)(jax.random.key(0), tokens)["params"]
+    params = model.init_params(jax.random.key(0))
     batch = {"tokens": tokens, "lengths": jnp.array(lengths), "labels": labels}
     total, count = losses.classification_loss(model)(params, batch, None)
     output = model.apply({"params": params}, tokens, lengths=batch["lengths"])

@@ -28,7 +28,7 @@ class Initializer:
     def __call__(self, rng: jax.Array) -> Any:
         """Draws the parameters from a PRNG key."""
         inputs = [jnp.zeros(shape.shape, shape.dtype) for shape in self.inputs]
-        return self.module.init(rng, *inputs)["params"]
+        return nn.unbox(self.module.init(rng, *inputs))["params"]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))  # a new function would compile again

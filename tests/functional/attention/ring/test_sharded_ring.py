@@ -146,8 +146,7 @@ def test_a_model_with_its_sequence_on_a_ring_has_the_loss_and_gradient_of_one_de
         return jax.jit(jax.value_and_grad(loss), compiler_options=QUICK)
 
     plain = Decoder(config)
-    init = jax.jit(plain.init, compiler_options=QUICK)
-    params = init(jax.random.key(0), batch["tokens"])["params"]
+    params = plain.init_params(jax.random.key(0))
     layout = RingLayout(mesh=mesh, batch_axes="data")
     attend = functools.partial(sharded_ring_attention, layout=layout)
     split = NamedSharding(mesh, PartitionSpec("data", "sequence"))
