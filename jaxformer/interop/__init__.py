@@ -3,10 +3,10 @@
 from jaxformer.interop.adapters import Adapter, load_adapter, save_adapter
 from jaxformer.interop.chat_templates import HuggingFaceChatTemplate, load_chat_template
 from jaxformer.interop.families.registry import FAMILIES
+from jaxformer.interop.generation_config import SpecialTokens
 from jaxformer.interop.huggingface import HuggingFaceModel, load_huggingface, save_huggingface
 from jaxformer.interop.model_folders import HuggingFaceFolder, open_huggingface
 from jaxformer.interop.params_files import load_params, save_params
-from jaxformer.interop.special_tokens import SpecialTokens
 from jaxformer.interop.tokenizers.loading import Tokenizers, load_tokenizers
 
 __all__ = [

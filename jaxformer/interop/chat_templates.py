@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.interop.tokenizers.settings import read_tokenizer_config, special_token_names
+from jaxformer.interop.tokenizers.loading import read_tokenizer_config, special_token_names
 from jaxformer.storage import read_whole
 from jaxformer.text import Tokenizer
 

@@ -20,11 +20,15 @@ from jaxformer.interop.conversion.config_fields import ConfigFields, ProblemType
 from jaxformer.interop.conversion.family import Family, ModelKind, label_fields
 from jaxformer.interop.conversion.weights import tensors_of_params
 from jaxformer.interop.families.registry import FAMILIES, MODEL_CLASSES, kind_of_params
-from jaxformer.interop.generation_config import generation_values, one_or_list
+from jaxformer.interop.generation_config import (
+    SpecialTokens,
+    generation_values,
+    one_or_list,
+    require_supported,
+)
 from jaxformer.interop.model_folders import CONFIG, Float, open_huggingface
 from jaxformer.interop.safetensors import require_no_weights, write_tensors
 from jaxformer.interop.saved_tokenizers import write_tokenizer
-from jaxformer.interop.special_tokens import SpecialTokens, require_supported
 from jaxformer.storage import as_path, drafted, make_folder, write_whole
 from jaxformer.text import Tokenizer
 
@@ -185,11 +189,6 @@ def save_huggingface(
     if special.decoder_start is not None:
         values["decoder_start_token_id"] = special.decoder_start
     if model.class_names:
-        if len(model.class_names) != config.num_classes:
-            raise ConfigError(
-                f"class_names must have one name for each of the {config.num_classes} classes, got "
-                f"{len(model.class_names)}; omit it if the model is no classifier"
-            )
         values |= label_fields(model.class_names)
     if model.problem_type is not None:
         values["problem_type"] = model.problem_type

@@ -16,11 +16,10 @@ from jaxformer.errors import ConfigError
 from jaxformer.interop.conversion.config_fields import ConfigFields, ProblemType
 from jaxformer.interop.conversion.family import Family, ModelKind
 from jaxformer.interop.conversion.weights import read_params
-from jaxformer.interop.families.registry import MODEL_CLASSES, family_of, kind_of_tensors
-from jaxformer.interop.generation_config import read_special_tokens
+from jaxformer.interop.families.registry import MODEL_CLASSES, family_of
+from jaxformer.interop.generation_config import SpecialTokens, read_special_tokens
 from jaxformer.interop.hub import FILES
 from jaxformer.interop.safetensors import Tensor, open_tensors
-from jaxformer.interop.special_tokens import SpecialTokens
 from jaxformer.interop.tokenizers.loading import Tokenizers, load_tokenizers
 from jaxformer.models.init_shapes import init_shapes
 from jaxformer.storage import file_digest, on_disk, read_object, sha256
@@ -157,7 +156,8 @@ def open_huggingface(
             f"ignore=({ADAPTER_CONFIG!r},), or --ignore {ADAPTER_CONFIG}; then "
             "interop.load_adapter reads the adapter"
         )
-    family, named = family_of(values, where)
+    tensors = open_tensors(folder)
+    family, kind = family_of(values, where, tensors)
     written = re.match(r"(\d+)\.(\d+)", str(values.get("transformers_version")))
     if written and (int(written[1]), int(written[2])) > _COMPARED:
         warnings.warn(
@@ -165,8 +165,6 @@ def open_huggingface(
             f"after {_COMPARED[0]}.{_COMPARED[1]} added to the model are not read",
             stacklevel=3,
         )
-    tensors = open_tensors(folder, auto_class=family.auto_class)
-    kind = named or kind_of_tensors(family, tensors, where)
     arguments = family.read(ConfigFields(values, where, tensors), kind)
     if max_len is not None and arguments["positions"] == "learned":
         raise ConfigError(

@@ -35,7 +35,7 @@ _DTYPES = {
 }  # fmt: skip
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
-_PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+_PICKLES = {"pytorch_model.bin", "pytorch_model.bin.index.json"}
 
 
 class Tensor(NamedTuple):
@@ -101,44 +101,27 @@ def write_tensor_file(
         save_file(arrays, draft, dict(metadata))
 
 
-def open_tensors(
-    folder: pathlib.Path, *, auto_class: str = "AutoModelForCausalLM"
-) -> dict[str, Tensor]:
+def open_tensors(folder: pathlib.Path) -> dict[str, Tensor]:
     """Opens the weights of a Hugging Face model folder, without reading any data."""
     entries = {path.name for path in folder.iterdir()}
     if _SINGLE in entries:  # counts before an index, as in transformers
         return read_tensors(folder / _SINGLE)
     if _INDEX not in entries:
-        raise CheckpointError(_without_safetensors(folder, entries, auto_class))
-    weight_map: dict[str, str] = read_object(folder / _INDEX).get("weight_map", {})
-    files = sorted(set(weight_map.values()))
-    if missing := [file for file in files if file not in entries]:
+        pickles = sorted(entries & _PICKLES)
+        remedy = (
+            "a pickle can run arbitrary code, so it is not loaded; if you trust it, load it with "
+            "transformers, and save it with save_pretrained"
+            if pickles
+            else "download the model into it: hf download OWNER/MODEL --local-dir "
+            + shlex.quote(str(folder))
+        )
         raise CheckpointError(
-            f"{folder} must have the {len(files):,} files that {_INDEX} names, but "
-            f"{some(missing)} {'is' if len(missing) == 1 else 'are'} missing; download them, too"
+            f"{folder} must have {_SINGLE} or {_INDEX}, got "
+            f"{some(pickles or sorted(entries)) or 'no files'}; {remedy}"
         )
-    shards = {file: read_tensors(folder / file) for file in files}
+    weight_map: dict[str, str] = read_object(folder / _INDEX).get("weight_map", {})
+    shards = {file: read_tensors(folder / file) for file in set(weight_map.values())}
     return {name: shards[file][name] for name, file in weight_map.items() if name in shards[file]}
-
-
-def _without_safetensors(folder: pathlib.Path, entries: set[str], auto_class: str) -> str:
-    """Message for a folder without safetensors weights: what it has, and what to do."""
-    rule = f"{folder} must have {_SINGLE} or {_INDEX}, got"
-    if pickle := next((name for name in _PICKLES if name in entries), None):
-        # JSON strings are Python strings; their double quotes fit inside the shell's single ones.
-        source, target = (json.dumps(f"{folder}{end}") for end in ("", "-safetensors"))
-        program = (
-            f"from transformers import {auto_class} as M; "
-            f"M.from_pretrained({source}).save_pretrained({target})"
-        )
-        return (
-            f"{rule} {pickle}; a pickle can run arbitrary code, so it is not loaded; if you trust "
-            f"it, convert it: python -c {shlex.quote(program)}"
-        )
-    return (
-        f"{rule} {some(sorted(entries)) or 'no files'}; download the model into it: "
-        f"hf download OWNER/MODEL --local-dir {shlex.quote(str(folder))}"
-    )
 
 
 def write_tensors(

@@ -5,7 +5,7 @@ import pathlib
 from typing import Any
 
 from jaxformer.interop.chat_templates import HuggingFaceChatTemplate
-from jaxformer.interop.special_tokens import SpecialTokens
+from jaxformer.interop.generation_config import SpecialTokens
 from jaxformer.storage import write_whole
 from jaxformer.text import Tokenizer
 

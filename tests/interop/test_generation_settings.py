@@ -7,10 +7,11 @@ import pytest
 from jaxformer.config import BeamSearchConfig, SamplingConfig
 from jaxformer.errors import ConfigError
 from jaxformer.interop.generation_config import (
+    SpecialTokens,
     generation_values,
     read_special_tokens,
+    require_supported,
 )
-from jaxformer.interop.special_tokens import SpecialTokens, require_supported
 from jaxformer.text import byte_tokenizer, with_special_tokens
 
 GREEDY = SamplingConfig(temperature=0.0)

@@ -71,8 +71,8 @@ def tensors_of(name):
 def read(name):
     """Kind and config of a published model."""
     values = CONFIGS[name]
-    family, kind = family_of(values, "config.json")
-    kind = kind or "masked"  # SciBERT's file names no class, and has the heads of both tasks
+    # SciBERT's file names no class, and has the heads of both tasks.
+    family, kind = family_of(values, "config.json", ["cls.predictions.transform.dense.weight"])
     fields = ConfigFields(values, "config.json", tensors_of(name))
     return kind, ModelConfig(**family.read(fields, kind))
 

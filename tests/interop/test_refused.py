@@ -36,11 +36,6 @@ REFUSED = [
     ("gpt2", dict(model_type=None), "model_type must be one of gpt2, opt"),
     ("gpt2", dict(architectures=["GPT2DoubleHeadsModel"]),
      "architectures must be one of GPT2LMHeadModel, GPT2ForSequenceClassification, got ['GPT2Dou"),
-    ("bert-classes", dict(architectures=...),
-     "must name the model's class, because the weights have a classification head, got no "
-     '"architectures"; add it, such as "architectures": ["BertForSequenceClassification"]'),
-    ("roberta-classes", dict(architectures=...), "a classification head, got no"),
-    ("llama-score", dict(architectures=...), '["LlamaForSequenceClassification"]'),
     ("opt-classes", dict(word_embed_proj_dim=22), f"word_embed_proj_dim=22 {UNSUPPORTED} 36"),
     ("opt", dict(word_embed_proj_dim=22, tie_word_embeddings=False),
      f"tie_word_embeddings=False {UNSUPPORTED} True"),

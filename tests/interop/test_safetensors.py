@@ -1,8 +1,6 @@
 """Safetensors files, and folders of them."""
 
-import ast
 import json
-import shlex
 
 import ml_dtypes
 import numpy as np
@@ -19,7 +17,7 @@ from jaxformer.interop.safetensors import (
 from tests.interop.crafted import ARRAYS, lazy, valid
 
 INDEX = "model.safetensors.index.json"
-FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+SECOND = "model-00002-of-00002.safetensors"
 
 
 @pytest.fixture
@@ -119,31 +117,26 @@ def test_single_file_counts_before_an_index_and_other_files_do_not_count(sharded
     require_equal(open_tensors(sharded), ARRAYS)
 
 
-@pytest.mark.parametrize("file", ["x.safetensors", "../model.safetensors"])
-def test_shard_that_the_folder_lacks_is_named(sharded, file):
-    (sharded.parent / "model.safetensors").write_bytes(valid())
-    index = json.loads((sharded / INDEX).read_text())
-    index["weight_map"]["d"] = file
-    (sharded / INDEX).write_text(json.dumps(index))
-    with pytest.raises(CheckpointError, match=f"the 3 files that .* names, but {file} is missing"):
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (
+            ["pytorch_model.bin", "notes"],
+            "got pytorch_model.bin; a pickle can run .*save_pretrained",
+        ),
+        (["pytorch_model.bin.index.json"], "got pytorch_model.bin.index.json; a pickle can run "),
+        (["other.gguf"], "got other.gguf; download the model into it: hf download .*a b'"),
+    ],
+)
+def test_folder_without_weights_says_what_it_has_and_how_to_get_them(tmp_path, files, message):
+    (tmp_path / "a b").mkdir()
+    for file in files:
+        (tmp_path / "a b" / file).write_text("")
+    with pytest.raises(CheckpointError, match=message):
+        open_tensors(tmp_path / "a b")
+
+
+def test_shard_that_the_folder_lacks_is_named(sharded):
+    (sharded / SECOND).unlink()
+    with pytest.raises(CheckpointError, match=f"{SECOND} cannot be read: No such file"):
         open_tensors(sharded)
-
-
-@pytest.mark.parametrize("name", ['it\'s "mine" $HOME', "a\nb\\n", "ಕನ್ನಡ"])
-@pytest.mark.parametrize("file", ["pytorch_model.bin", "pytorch_model.bin.index.json"])
-def test_torch_weights_are_refused_with_the_command_that_converts_them(tmp_path, name, file):
-    folder = tmp_path / name
-    folder.mkdir()
-    (folder / file).write_text("")
-    with pytest.raises(CheckpointError, match=f"got {file}; a pickle can run arbitrary") as caught:
-        open_tensors(folder, auto_class="AutoModel")
-    python, flag, program = shlex.split(str(caught.value).partition("convert it: ")[2])
-    assert (python, flag) == ("python", "-c") and "import AutoModel as M; " in program
-    texts = [node.value for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Constant)]
-    assert sorted(texts) == [str(folder), f"{folder}-safetensors"]
-
-
-def test_folder_without_weights_says_what_it_has_and_how_to_get_them(tmp_path):
-    (tmp_path / "other.gguf").write_text("")
-    with pytest.raises(CheckpointError, match="got other.gguf; download the model .*: hf download"):
-        open_tensors(tmp_path)

@@ -7,8 +7,7 @@ import pytest
 
 from jaxformer import runs
 from jaxformer.errors import ConfigError
-from jaxformer.interop.generation_config import read_special_tokens
-from jaxformer.interop.special_tokens import require_supported
+from jaxformer.interop.generation_config import read_special_tokens, require_supported
 from tests.runs import pretrained_folders
 
 TEXT = "the cat sat on the mat"

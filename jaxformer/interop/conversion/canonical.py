@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import Any
 
-from jaxformer.config import ExpertsConfig, ModelConfig, config_differences
+from jaxformer.config import ModelConfig, config_differences
 from jaxformer.interop.conversion.fields import filled_values
 from jaxformer.interop.conversion.layers import layer_windows, positions_of_layers
 
@@ -41,6 +41,7 @@ def _first_difference(key: str, first: Any, other: Any) -> dict[str, tuple[Any, 
 
 
 def _meaning(config: ModelConfig) -> dict[str, Any]:
+    experts = config.experts  # as they compute; the rest of their keys is for training
     values = {
         key: value
         for key, value in (vars(config) | filled_values(config)).items()
@@ -53,20 +54,13 @@ def _meaning(config: ModelConfig) -> dict[str, Any]:
         "num_token_types": config.num_token_types,  # none is not one
         "d_ff": config.ff_dim if config.experts is None else None,
         "attention_norm": [layer.attention_norm is not False for layer in config.layer_overrides],
-        "experts": _experts(config),
+        "experts": experts
+        and dataclasses.replace(
+            experts, d_ff=experts.d_ff or config.ff_dim, capacity_factor=None,
+            load_balancing_weight=0.0, router_z_weight=0.0,
+        ),
         "attention": [layer.attention for layer in config.layer_overrides],
-    }
-
-
-def _experts(config: ModelConfig) -> ExpertsConfig | None:
-    """The experts as they compute; the rest is for training."""
-    width = config.ff_dim if config.experts is None else config.experts.d_ff or config.ff_dim
-    unused: dict[str, Any] = {
-        "capacity_factor": None,
-        "load_balancing_weight": 0.0,
-        "router_z_weight": 0.0,
-    }
-    return config.experts and dataclasses.replace(config.experts, d_ff=width, **unused)
+    }  # fmt: skip
 
 
 def _equal(value: Any, other: Any) -> bool:

@@ -37,23 +37,16 @@ class Family:
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     # transformers' defaults of fields, where the table has others.
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    unwritten: tuple[str, ...] = ()  # fields of the table that are read, but not written
-    # Called before the fields are read, to check or change them.
-    before: Callable[[ConfigFields, ModelKind], object] = no_values
     # Arguments that need more than one field, given those of the table; values of further fields.
     special_read: Callable[[ConfigFields, ModelKind, Values], Values] = no_values
     special_write: Callable[[ModelConfig], dict[str, Any]] = no_values
     prefix: str = ""  # of all names except those of the heads; files of a base model may lack it
-    ignored: tuple[str, ...] = ()  # unused tensors that files may have, such as old constants
     # Names of tied tensors that files may have, with the tensor that each must equal.
     copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    auto_class: str = "AutoModelForCausalLM"  # class of transformers that loads the model
-    note: str = ""  # for users who export a model without having chosen this family
 
     def read(self, fields: ConfigFields, kind: ModelKind) -> Values:
         """Arguments of a `ModelConfig`; ConfigError for a field that is not supported."""
         fields.fill(**self.defaults)
-        self.before(fields, kind)
         values = dict(self.fixed)
         for name, entry in self.fields.items():
             values |= as_field(entry).read(fields, name, values)
@@ -71,7 +64,7 @@ class Family:
         values |= self.special_write(model)
         if model.num_classes is not None:
             values |= label_fields([f"LABEL_{index}" for index in range(model.num_classes)])
-        return {name: value for name, value in values.items() if name not in self.unwritten}
+        return values
 
     @property
     def layouts(self) -> list[tuple[str, Layout]]:

@@ -5,15 +5,15 @@ here; torch's `nn.Linear` stores `[out, in]`.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from einops import rearrange
 
+from jaxformer.config import ModelConfig
+
 Shape = tuple[int, ...]
-QKV = tuple(f"{{stack}}/attention/{part}" for part in ("query", "key", "value"))
-"""Paths of an attention's first projections in a decoder."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,9 +29,7 @@ class Layout:
     by_group: bool = False
     skipped_rows: int = 0  # unused rows at its start; they are written as zeros
     leading: bool = False  # it has a leading axis of size 1
-    where: str | None = None  # path of a parameter without which models do not have this tensor
-    unless: str | None = None  # path of a parameter with which they do not have it
-    residual: str | None = None  # the only `ModelConfig.residual` of models with this tensor
+    when: Callable[[ModelConfig], bool] | None = None  # whether a model has this tensor
 
     def shape(self, shapes: Sequence[Shape]) -> Shape:
         """Shape of the tensor for parameters of these shapes."""
@@ -80,9 +78,12 @@ def linear(leaf: str, **rules: Any) -> Layout:
     return Layout((leaf,), transposed=True, **rules)
 
 
-def norm(name: str, path: str) -> dict[str, Layout]:
+def norm(name: str, path: str, **rules: Any) -> dict[str, Layout]:
     """Scale and bias of a norm."""
-    return {f"{name}.weight": same(f"{path}/scale"), f"{name}.bias": same(f"{path}/bias")}
+    return {
+        f"{name}.{vector}": same(f"{path}/{leaf}", **rules)
+        for vector, leaf in (("weight", "scale"), ("bias", "bias"))
+    }
 
 
 def dense(name: str, *paths: str, transposed: bool = True, **rules: Any) -> dict[str, Layout]:
@@ -98,13 +99,34 @@ def dense(name: str, *paths: str, transposed: bool = True, **rules: Any) -> dict
     }
 
 
-def projections(
-    name: str, path: str, output: str = "o_proj", inputs: str = "q_proj k_proj v_proj"
-) -> dict[str, Layout]:
-    """`dense` for query, key and value of an attention, and its output, which have these names."""
-    pairs = zip([*inputs.split(), output], ("query", "key", "value", "output"), strict=True)
-    return {
-        tensor: layout
-        for projection, part in pairs
-        for tensor, layout in dense(f"{name}.{projection}", f"{path}/{part}").items()
-    }
+def block(
+    layer: str, stack: str, *, norms: str = "", attention: str = "", feed_forward: str = "",
+    path: str = "attention", by_group: bool = False, **rules: Any,
+) -> dict[str, Layout]:  # fmt: skip
+    """Tensors of the modules of a layer, by the names of its modules.
+
+    Args:
+        layer: prefix of the names.
+        stack: path of the layer's parameters.
+        norms: those of attention and of the feed-forward layer.
+        attention: module, then query, key, value and output; or one of the first three, and output.
+        feed_forward: gate, up and down; or up and down.
+        path: "attention" or "cross_attention".
+        by_group: as in `Layout`, for one tensor of query, key and value.
+        rules: of `dense` and `norm`.
+    """
+    table: dict[str, Layout] = {}
+    for module, sublayer in zip(norms.split(), (path, "feed_forward"), strict=False):
+        table |= norm(layer + module, f"{stack}/{sublayer}_norm", **rules)
+    module, *projections = attention.split() or [""]
+    parts = ("query", "key", "value", "output")
+    query, key, value, output = (f"{stack}/{path}/{part}" for part in parts)
+    fused = [(query, key, value), (output,)]
+    paths = fused if len(projections) == 2 else [(query,), (key,), (value,), (output,)]
+    for name, leaves in zip(projections, paths, strict=False):
+        grouped = by_group and len(leaves) > 1
+        table |= dense(f"{layer}{module}.{name}", *leaves, by_group=grouped, **rules)
+    names = feed_forward.split()
+    for name, part in zip(names, ("gate", "up", "down")[-len(names) :], strict=False):
+        table |= dense(layer + name, f"{stack}/feed_forward/{part}", **rules)
+    return table

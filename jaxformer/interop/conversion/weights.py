@@ -1,7 +1,6 @@
 """Conversion between the tensors of a checkpoint and the parameters of a model."""
 
 import concurrent.futures
-import dataclasses
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,7 +18,14 @@ from jaxformer.interop.conversion.layouts import Layout, Shape
 from jaxformer.interop.safetensors import LazyTensor, Tensor
 from jaxformer.storage import some
 
-_CONSTANTS = (".position_ids", ".rotary_emb.inv_freq")  # ends of tensors that old versions saved
+# Tensors that a model may not have though its file has them: constants that old versions saved,
+# computed positions, heads of pre-training, a table that both halves of a model have themselves.
+_UNUSED = re.compile(
+    r".*\.(position_ids|rotary_emb\.inv_freq|(attn|attention)\.(masked_)?bias|version)"
+    r"|.*\.(embed_positions\.weights?|EncDecAttention\.relative_attention_bias\.weight)"
+    r"|(.*\.)?pooler\.dense\..*|cls\.seq_relationship\..*|discriminator_predictions\..*"
+    r"|model\.shared\.weight"
+)
 _MAX_THREADS = min(os.cpu_count() or 1, 8)
 _TILE = 64  # rows of the source at a time; they fit in the CPU cache
 
@@ -127,50 +133,23 @@ def _slots(
     name: str, layout: Layout, config: ModelConfig, leaves: Mapping[str, Any]
 ) -> Iterator[Slot]:
     """Tensors of one entry of a family's table."""
-    if layout.residual not in (None, config.residual):
+    if layout.when is not None and not layout.when(config):
         return
     stack = config.encoder if layout.leaves[0].startswith("encoder/") else config
     first = len(stack.first_layers)
     for layer in range(stack.num_layers if "{layer}" in name else 1):
         group, index = ("first_layers", layer) if layer < first else ("layers", layer - first)
-        placed = _placed(layout, group, layer)
-        if not _are_there(name, placed, leaves):
+        paths = tuple(p.format(stack=f"stack/{group}", layer=layer) for p in layout.leaves)
+        if not leaves.keys() >= {*paths}:
             continue
-        shapes = [leaves[path].shape for path in placed.leaves]
+        shapes = [leaves[path].shape for path in paths]
         at = (index,) if "{stack}" in layout.leaves[0] else ()  # else not stacked
         for expert in range(shapes[0][1]) if "{expert}" in name else (None,):
             inner = at if expert is None else (*at, expert)
             yield Slot(
-                name.format(layer=layer, expert=expert), layout, placed.leaves, inner,
+                name.format(layer=layer, expert=expert), layout, paths, inner,
                 tuple(shape[len(inner) :] for shape in shapes),
             )  # fmt: skip
-
-
-def _placed(layout: Layout, group: str, layer: int) -> Layout:
-    """A layout with the paths of one layer."""
-
-    def place(path: str) -> str:
-        return path.format(stack=f"stack/{group}", layer=layer)
-
-    return dataclasses.replace(
-        layout, leaves=tuple(place(leaf) for leaf in layout.leaves),
-        where=layout.where and place(layout.where), unless=layout.unless and place(layout.unless),
-    )  # fmt: skip
-
-
-def _are_there(name: str, layout: Layout, leaves: Mapping[str, Any]) -> bool:
-    """Whether a model has the parameters of a tensor."""
-    if layout.where is not None and layout.where not in leaves:
-        return False
-    if layout.unless is not None and layout.unless in leaves:
-        return False
-    missing = [path for path in layout.leaves if path not in leaves]
-    if missing and len(missing) < len(layout.leaves):
-        raise CheckpointError(
-            f"tensor {name} holds {some(layout.leaves)}, got a model without {some(missing)}; "
-            "choose another model_type"
-        )
-    return not missing
 
 
 def _names_in_file(family: Family, stored: Collection[str]) -> Callable[[str], str]:
@@ -199,13 +178,9 @@ def _check(
     """Checks names, shapes and dtypes of all tensors, and that copies are equal."""
     expected = {names(slot.name): slot.shape for slot in slots}
     stored, problems = set(tensors), []
-    patterns = [re.escape(names(name)).replace(r"\{layer\}", r"\d+") for name in family.ignored]
-    ignored = re.compile("|".join(patterns) or "(?!)")
     copies = {names(copy): names(name) for copy, name in family.copies.items()}
     surplus = {
-        name
-        for name in stored - expected.keys() - copies.keys()
-        if not ignored.fullmatch(name) and not name.endswith(_CONSTANTS)
+        name for name in stored - expected.keys() - copies.keys() if not _UNUSED.fullmatch(name)
     }
     if missing := sorted(expected.keys() - stored):
         missing[0] += suggestion(missing[0], surplus)

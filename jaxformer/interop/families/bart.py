@@ -6,38 +6,43 @@ from jaxformer.config import ModelConfig, SinusoidalConfig
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import Family, ModelKind, no_values
 from jaxformer.interop.conversion.fields import TIED, FieldTable, Values, activation, only
-from jaxformer.interop.conversion.layouts import Layout, dense, norm, projections, same
+from jaxformer.interop.conversion.layouts import Layout, block, norm, same
+
+_PROJECTIONS = "q_proj k_proj v_proj out_proj"
 
 
 def _half(half: str) -> dict[str, Layout]:
     """Tensors that encoder and decoder both have."""
-    layer, stack = f"model.{half}.layers.{{layer}}.", f"{half}/{{stack}}"
     return {
         f"model.{half}.embed_positions.weight": same(f"{half}/positions/embedding", skipped_rows=2),
         **norm(f"model.{half}.layernorm_embedding", f"{half}/embedding_norm"),
-        **projections(layer + "self_attn", f"{stack}/attention", "out_proj"),
-        **norm(layer + "self_attn_layer_norm", f"{stack}/attention_norm"),
-        **dense(layer + "fc1", f"{stack}/feed_forward/up"),
-        **dense(layer + "fc2", f"{stack}/feed_forward/down"),
-        **norm(layer + "final_layer_norm", f"{stack}/feed_forward_norm"),
+        **block(
+            f"model.{half}.layers.{{layer}}.", f"{half}/{{stack}}",
+            norms="self_attn_layer_norm final_layer_norm",
+            attention=f"self_attn {_PROJECTIONS}", feed_forward="fc1 fc2",
+        ),
         **norm(f"model.{half}.layer_norm", f"{half}/final_norm"),
-    }
+    }  # fmt: skip
 
 
 # Marian may have separate tables for source and target.
-_SOURCE_TABLE = "source_embedding/embedding"
-_D = "model.decoder.layers.{layer}."
 _TENSORS = {
-    "model.shared.weight": same("embedding/embedding", unless=_SOURCE_TABLE),
-    "model.encoder.embed_tokens.weight": same(_SOURCE_TABLE),
-    "model.decoder.embed_tokens.weight": same("embedding/embedding", where=_SOURCE_TABLE),
+    "model.shared.weight": same(
+        "embedding/embedding", when=lambda model: model.source_vocab_size is None
+    ),
+    "model.encoder.embed_tokens.weight": same("source_embedding/embedding"),
+    "model.decoder.embed_tokens.weight": same(
+        "embedding/embedding", when=lambda model: model.source_vocab_size is not None
+    ),
     **_half("encoder"),
     **_half("decoder"),
-    **projections(_D + "encoder_attn", "decoder/{stack}/cross_attention", "out_proj"),
-    **norm(_D + "encoder_attn_layer_norm", "decoder/{stack}/cross_attention_norm"),
+    **block(
+        "model.decoder.layers.{layer}.", "decoder/{stack}", path="cross_attention",
+        norms="encoder_attn_layer_norm", attention=f"encoder_attn {_PROJECTIONS}",
+    ),
     "final_logits_bias": same("embedding/output_bias", leading=True),
     "lm_head.weight": same("embedding/output_embedding"),
-}
+}  # fmt: skip
 _COPIES = dict.fromkeys(
     ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"),
     "model.shared.weight",
@@ -112,41 +117,31 @@ def _family(
         fields={**_FIELDS, **fields},
         fixed={"architecture": "encoder_decoder", **(fixed or {})},
         special_write=lambda model: {"is_encoder_decoder": True} | special_write(model),
-        special_read=special_read, tensors=tensors, prefix="model.", copies=_COPIES,
-        auto_class="AutoModelForSeq2SeqLM", **settings,
+        special_read=special_read, tensors=tensors, prefix="model.", copies=_COPIES, **settings,
     )  # fmt: skip
 
 
-# Tables of sinusoidal positions, which are computed instead of read.
-_STATIC = tuple(
-    f"model.{half}.embed_positions.{name}"
-    for half in ("encoder", "decoder")
-    for name in ("weight", "weights")
-)
-_VERSIONS = ("model.encoder.version", "model.decoder.version")
 _LEARNED = {"positions": "learned", "embedding_norm": True}
 BART_FAMILIES = (
-    # Post-norm; sines in the first half of the features, cosines in the second. A shared table is
-    # unused if both halves have their own.
+    # Post-norm; sines in the first half of the features, cosines in the second.
     _family(
         "marian", "MarianMTModel", fields={},
         fixed={"positions": SinusoidalConfig(layout="half"), "norm_position": "post"},
         special_read=_read_marian, special_write=_write_marian,
-        ignored=(*_STATIC, "model.shared.weight"),
     ),
     # Post-norm, with a norm after the embeddings. The base model lacks only the output projection,
     # which is the embedding table.
     _family(
         "bart", "BartForConditionalGeneration", "BartModel",
-        fixed=_LEARNED | {"norm_position": "post"}, ignored=_VERSIONS,
+        fixed=_LEARNED | {"norm_position": "post"},
     ),
     # BART with norms before the sublayers, as in the rest.
-    _family("mbart", "MBartForConditionalGeneration", fixed=_LEARNED, ignored=_VERSIONS),
+    _family("mbart", "MBartForConditionalGeneration", fixed=_LEARNED),
     _family(
         "m2m_100", "M2M100ForConditionalGeneration",
         fields={**TIED, "pad_token_id": only(1, write=lambda _: 1)},
         defaults={"activation_function": "relu", "scale_embedding": True},
-        special_read=_read_m2m100, ignored=(*_STATIC, *_VERSIONS),
+        special_read=_read_m2m100,
     ),
     _family(
         "pegasus", "PegasusForConditionalGeneration", special_read=_read_pegasus,

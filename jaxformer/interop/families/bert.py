@@ -14,14 +14,13 @@ from jaxformer.interop.conversion.fields import (
     activation,
     only,
 )
-from jaxformer.interop.conversion.layouts import Layout, dense, norm, projections, same
+from jaxformer.interop.conversion.layouts import Layout, block, dense, norm, same
 
-_S = "encoder/{stack}/"  # paths of the parameters of a layer
+ENCODER = "encoder/{stack}"  # path of the parameters of a layer
 
 
 def _body(prefix: str, *, skipped_rows: int = 0) -> dict[str, Layout]:
     """Tensors of BERT, RoBERTa and ELECTRA, which differ only in the prefix."""
-    layer = prefix + "encoder.layer.{layer}."
     return {
         prefix + "embeddings.word_embeddings.weight": same("encoder/embedding/embedding"),
         prefix + "embeddings.position_embeddings.weight": same(
@@ -29,14 +28,13 @@ def _body(prefix: str, *, skipped_rows: int = 0) -> dict[str, Layout]:
         ),
         prefix + "embeddings.token_type_embeddings.weight": same("encoder/token_type_embedding"),
         **norm(prefix + "embeddings.LayerNorm", "encoder/embedding_norm"),
-        **projections(
-            layer + "attention", _S + "attention", "output.dense", "self.query self.key self.value"
+        **block(
+            prefix + "encoder.layer.{layer}.", ENCODER,
+            norms="attention.output.LayerNorm output.LayerNorm",
+            attention="attention self.query self.key self.value output.dense",
+            feed_forward="intermediate.dense output.dense",
         ),
-        **norm(layer + "attention.output.LayerNorm", _S + "attention_norm"),
-        **dense(layer + "intermediate.dense", _S + "feed_forward/up"),
-        **dense(layer + "output.dense", _S + "feed_forward/down"),
-        **norm(layer + "output.LayerNorm", _S + "feed_forward_norm"),
-    }
+    }  # fmt: skip
 
 
 _BERT = _body("bert.") | {
@@ -47,15 +45,16 @@ _BERT = _body("bert.") | {
     **dense("classifier", "class"),
 }
 
+
 # In a classifier, the pooler is part of the head.
 _ROBERTA = _body("roberta.", skipped_rows=2) | {
-    **dense("roberta.pooler.dense", "pooler/", unless="class_kernel"),
+    **dense("roberta.pooler.dense", "pooler/", when=lambda model: model.num_classes is None),
     **dense("lm_head.dense", ""),
     **norm("lm_head.layer_norm", "norm"),
     "lm_head.bias": same("encoder/embedding/output_bias"),
-    **dense("classifier.dense", "pooler/", where="class_kernel"),
-    **dense("classifier.out_proj", "class", where="pooler/kernel"),
-    **dense("classifier", "class", unless="pooler/kernel"),  # for every token
+    **dense("classifier.dense", "pooler/", when=lambda model: model.num_classes is not None),
+    **dense("classifier.out_proj", "class", when=lambda model: model.pooling != "none"),
+    **dense("classifier", "class", when=lambda model: model.pooling == "none"),  # for every token
 }
 
 _ELECTRA = _body("electra.") | {
@@ -66,22 +65,21 @@ _ELECTRA = _body("electra.") | {
     **dense("classifier.out_proj", "class"),
 }
 
-_D = "distilbert.transformer.layer.{layer}."
 _DISTILBERT = {
     "distilbert.embeddings.word_embeddings.weight": same("encoder/embedding/embedding"),
     "distilbert.embeddings.position_embeddings.weight": same("encoder/positions/embedding"),
     **norm("distilbert.embeddings.LayerNorm", "encoder/embedding_norm"),
-    **projections(_D + "attention", _S + "attention", "out_lin", "q_lin k_lin v_lin"),
-    **norm(_D + "sa_layer_norm", _S + "attention_norm"),
-    **dense(_D + "ffn.lin1", _S + "feed_forward/up"),
-    **dense(_D + "ffn.lin2", _S + "feed_forward/down"),
-    **norm(_D + "output_layer_norm", _S + "feed_forward_norm"),
+    **block(
+        "distilbert.transformer.layer.{layer}.", ENCODER,
+        norms="sa_layer_norm output_layer_norm", attention="attention q_lin k_lin v_lin out_lin",
+        feed_forward="ffn.lin1 ffn.lin2",
+    ),
     **dense("vocab_transform", ""),
     **norm("vocab_layer_norm", "norm"),
     "vocab_projector.bias": same("encoder/embedding/output_bias"),
     **dense("pre_classifier", "pooler/"),
     **dense("classifier", "class"),
-}
+}  # fmt: skip
 
 
 def encoder_family(
@@ -94,19 +92,19 @@ def encoder_family(
         f"{name}ForTokenClassification": "token_classifier",
         f"{name}Model": "pooled",
     }
-    return Family(
-        model_type=model_type, classes=classes | (more or {}), auto_class="AutoModelForMaskedLM",
-        **settings,
-    )  # fmt: skip
+    return Family(model_type=model_type, classes=classes | (more or {}), **settings)
 
 
 def _head(
-    classifier: str, base: str | None = None
+    classifier: str, base: str | None = None, gelu: str | None = None
 ) -> Callable[[ConfigFields, ModelKind, Values], Values]:
     """Reader of the head: biases of masked tokens' logits; else pooling, with these poolers."""
+    # The head for masked tokens has the activation of the layers, which the field `gelu` names.
 
     def read(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
         if kind == "masked":
+            if gelu is not None:
+                fields.require(gelu, "gelu")
             return {"head_bias": True, "output_bias": True}
         if kind == "token_classifier":
             return {"pooling": "none"}
@@ -115,16 +113,6 @@ def _head(
         return pooling if pooler is None else pooling | {"head_bias": True}
 
     return read
-
-
-def _require_gelu(name: str) -> Callable[[ConfigFields, ModelKind], None]:
-    """The head for masked tokens uses the activation of the layers, which must be GELU here."""
-
-    def check(fields: ConfigFields, kind: ModelKind) -> None:
-        if kind == "masked":
-            fields.require(name, "gelu")
-
-    return check
 
 
 _BERT_FIELDS: FieldTable = {
@@ -158,7 +146,6 @@ def _roberta_family(model_type: str, name: str) -> Family:
         },
         fixed=_FIXED, special_read=_head("tanh", "tanh"),
         tensors=_ROBERTA, prefix="roberta.",
-        ignored=("roberta.pooler.dense.weight", "roberta.pooler.dense.bias"),
         copies={
             "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
             "lm_head.decoder.bias": "lm_head.bias",
@@ -169,13 +156,7 @@ def _roberta_family(model_type: str, name: str) -> Family:
 BERT_FAMILIES = (
     encoder_family(
         "bert", "Bert", more={"BertForPreTraining": "masked"}, fields=_BERT_FIELDS, fixed=_FIXED,
-        before=_require_gelu("hidden_act"), special_read=_head("tanh", "tanh"),
-        tensors=_BERT, prefix="bert.",
-        # Pooler and next-sentence head of models trained on both tasks.
-        ignored=(
-            "bert.pooler.dense.weight", "bert.pooler.dense.bias",
-            "cls.seq_relationship.weight", "cls.seq_relationship.bias",
-        ),
+        special_read=_head("tanh", "tanh", gelu="hidden_act"), tensors=_BERT, prefix="bert.",
         copies={
             "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
             "cls.predictions.decoder.bias": "cls.predictions.bias",
@@ -196,11 +177,6 @@ BERT_FAMILIES = (
         },
         fixed=_FIXED, special_read=_head("gelu"),
         tensors=_ELECTRA, prefix="electra.",
-        ignored=(
-            "discriminator_predictions.dense.weight", "discriminator_predictions.dense.bias",
-            "discriminator_predictions.dense_prediction.weight",
-            "discriminator_predictions.dense_prediction.bias",
-        ),
         copies={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
     ),
     encoder_family(
@@ -216,8 +192,7 @@ BERT_FAMILIES = (
             "activation": activation("gelu"),
         },
         fixed=_FIXED | {"norm_eps": 1e-12},
-        before=_require_gelu("activation"),
-        special_read=_head("relu"),
+        special_read=_head("relu", gelu="activation"),
         tensors=_DISTILBERT, prefix="distilbert.",
         copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
     ),

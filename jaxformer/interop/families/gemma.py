@@ -4,14 +4,13 @@ from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import ModelKind
 from jaxformer.interop.conversion.fields import GATED, Field, Values, activation, key, only, whole
 from jaxformer.interop.conversion.layers import FULL, SLIDING, read_windows, write_layer_types
-from jaxformer.interop.conversion.layouts import norm
+from jaxformer.interop.conversion.layouts import block, norm
 from jaxformer.interop.conversion.rotary import read_rotary_by_type, write_by_type
 from jaxformer.interop.families.llama import ATTENTION, ENDS, FEED_FORWARD, LAYER, llama_family
 
 _TENSORS = ENDS | ATTENTION | FEED_FORWARD | {
-    **norm(LAYER + "input_layernorm", "{stack}/attention_norm"),
+    **block(LAYER, "{stack}", norms="input_layernorm pre_feedforward_layernorm"),
     **norm(LAYER + "post_attention_layernorm", "{stack}/attention_output_norm"),
-    **norm(LAYER + "pre_feedforward_layernorm", "{stack}/feed_forward_norm"),
     **norm(LAYER + "post_feedforward_layernorm", "{stack}/feed_forward_output_norm"),
 }  # fmt: skip
 _BIDIRECTIONAL = {"use_bidirectional_attention": only(None, False)}
@@ -57,12 +56,12 @@ def _read_gemma3(fields: ConfigFields, kind: ModelKind, values: Values) -> Value
 
 GEMMA_FAMILIES = (
     llama_family(
-        "gemma", "Gemma", unwritten=("mlp_bias",), fixed=_FIXED,
+        "gemma", "Gemma", fixed=_FIXED,
         fields=_BIDIRECTIONAL | {"hidden_act": _ACTIVATION},
         defaults=_DEFAULTS | {"num_key_value_heads": 16},
     ),
     llama_family(
-        "gemma2", "Gemma2", tensors=_TENSORS, without=("hidden_act",), unwritten=("mlp_bias",),
+        "gemma2", "Gemma2", tensors=_TENSORS, without=("hidden_act",),
         fixed=_FIXED | {"norm_position": "sandwich"}, defaults=_DEFAULTS,
         fields=_NEWER | {
             "attn_logit_softcapping": key("attention_softcap", 50.0, null=True),
@@ -72,7 +71,7 @@ GEMMA_FAMILIES = (
     ),
     llama_family(
         "gemma3_text", "Gemma3", classified="Gemma3Text", tensors=_TENSORS,
-        without=("hidden_act", "rope_parameters"), unwritten=("mlp_bias",),
+        without=("hidden_act", "rope_parameters"),
         fixed=_FIXED | {"norm_position": "sandwich", "qk_norm": True},
         defaults=_DEFAULTS | {"max_position_embeddings": 131_072},
         fields=_NEWER | {"final_logit_softcapping": key("logit_softcap", None, null=True)},

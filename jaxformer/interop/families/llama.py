@@ -23,7 +23,7 @@ from jaxformer.interop.conversion.layers import (
     read_windows,
     write_layer_types,
 )
-from jaxformer.interop.conversion.layouts import dense, norm, projections, same
+from jaxformer.interop.conversion.layouts import block, norm, same
 from jaxformer.interop.conversion.rotary import rotary
 
 LAYER = "model.layers.{layer}."
@@ -32,20 +32,13 @@ ENDS = {
     **norm("model.norm", "final_norm"),
     "lm_head.weight": same("embedding/output_embedding"),
 }
-PRE_NORMS = {
-    **norm(LAYER + "input_layernorm", "{stack}/attention_norm"),
-    **norm(LAYER + "post_attention_layernorm", "{stack}/feed_forward_norm"),
-}
+PRE_NORMS = block(LAYER, "{stack}", norms="input_layernorm post_attention_layernorm")
 ATTENTION = {
-    **projections(LAYER + "self_attn", "{stack}/attention"),
+    **block(LAYER, "{stack}", attention="self_attn q_proj k_proj v_proj o_proj"),
     LAYER + "self_attn.q_norm.weight": same("{stack}/attention/query_norm_scale"),
     LAYER + "self_attn.k_norm.weight": same("{stack}/attention/key_norm_scale"),
 }
-FEED_FORWARD = {
-    **dense(LAYER + "mlp.gate_proj", "{stack}/feed_forward/gate"),
-    **dense(LAYER + "mlp.up_proj", "{stack}/feed_forward/up"),
-    **dense(LAYER + "mlp.down_proj", "{stack}/feed_forward/down"),
-}
+FEED_FORWARD = block(LAYER, "{stack}", feed_forward="mlp.gate_proj mlp.up_proj mlp.down_proj")
 LLAMA_TENSORS = ENDS | PRE_NORMS | ATTENTION | FEED_FORWARD
 
 
@@ -53,11 +46,6 @@ def _kv_heads(fields: ConfigFields, name: str, values: Values) -> Values:
     """Null means num_attention_heads, whatever the family's default."""
     count = fields.optional(name, int, values["num_heads"])
     return {"num_kv_heads": values["num_heads"] if count is None else count}
-
-
-def _mlp_bias(fields: ConfigFields, name: str, values: Values) -> Values:
-    """Read from all files that have it, even where the family does not."""
-    return {"feed_forward_bias": name in fields and fields.take(name, bool, False)}
 
 
 _FIELDS: FieldTable = {
@@ -70,7 +58,6 @@ _FIELDS: FieldTable = {
     "tie_word_embeddings": ("tied_embeddings", False),
     "hidden_act": activation("silu", GATED),
     "attention_bias": biases(False),
-    "mlp_bias": Field(_mlp_bias, lambda model: model.has_bias("feed_forward")),
     "rope_parameters": rotary(),
 }
 _FIXED = {
@@ -133,32 +120,31 @@ def _write_smollm3(model: ModelConfig) -> dict[str, Any]:
     return types | {"no_rope_layers": turned, "use_sliding_window": used}
 
 
+MLP_BIAS: FieldTable = {"mlp_bias": ("feed_forward_bias", False)}
 LLAMA_FAMILIES = (
-    llama_family("llama", "Llama", more=("LLaMAForCausalLM",)),  # the oldest name
+    llama_family("llama", "Llama", more=("LLaMAForCausalLM",), fields=MLP_BIAS),  # the oldest name
     llama_family(
-        "mistral", "Mistral", without=("attention_bias",), unwritten=("mlp_bias",),
+        "mistral", "Mistral", without=("attention_bias",),
         fields={"sliding_window": window(4096)},
         defaults={"max_position_embeddings": 131_072, "num_key_value_heads": 8},
     ),
     # Llama without a gate.
     llama_family(
-        "arcee", "Arcee", fields={"hidden_act": activation("relu2")},
+        "arcee", "Arcee", fields=dict(MLP_BIAS) | {"hidden_act": activation("relu2")},
         defaults={"max_position_embeddings": 4096, "rms_norm_eps": 1e-5},
-        note="Llama without a feed-forward gate; transformers reads it from 4.53 on",
     ),
     llama_family(
-        "qwen2", "Qwen2", without=("attention_bias",), unwritten=("mlp_bias", "head_dim"),
-        fixed={"qkv_bias": True},
+        "qwen2", "Qwen2", without=("attention_bias",), fixed={"qkv_bias": True},
         defaults={"max_position_embeddings": 32_768, "num_key_value_heads": 32},
         special_read=_read_windows, special_write=_write_windows,
     ),
     llama_family(
-        "qwen3", "Qwen3", unwritten=("mlp_bias",), fixed={"qk_norm": True},
+        "qwen3", "Qwen3", fixed={"qk_norm": True},
         defaults={"max_position_embeddings": 32_768, "num_key_value_heads": 32, "head_dim": 128},
         special_read=_read_windows, special_write=_write_windows,
     ),
     llama_family(
-        "smollm3", "SmolLM3", unwritten=("head_dim",),
+        "smollm3", "SmolLM3", fields=MLP_BIAS,
         defaults={
             "tie_word_embeddings": True, "rope_theta": 2e6, "max_position_embeddings": 32_768,
             "num_key_value_heads": 4,

@@ -7,7 +7,7 @@ from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import ModelKind
 from jaxformer.interop.conversion.fields import Field, Values, activation, only, whole, window
 from jaxformer.interop.conversion.layers import FULL, SLIDING, read_windows
-from jaxformer.interop.conversion.layouts import QKV, dense, norm
+from jaxformer.interop.conversion.layouts import block, dense, norm
 from jaxformer.interop.conversion.rotary import (
     read_rotary_by_type,
     rotary,
@@ -20,14 +20,14 @@ from jaxformer.interop.families.llama import (
     FEED_FORWARD,
     LAYER,
     LLAMA_TENSORS,
+    MLP_BIAS,
     PRE_NORMS,
     llama_family,
 )
 
 # Queries, keys and values share one tensor, and so do gate and up.
 _PHI3 = ENDS | PRE_NORMS | {
-    **dense(LAYER + "self_attn.qkv_proj", *QKV),
-    **dense(LAYER + "self_attn.o_proj", "{stack}/attention/output"),
+    **block(LAYER, "{stack}", attention="self_attn qkv_proj o_proj"),
     **dense(LAYER + "mlp.gate_up_proj", "{stack}/feed_forward/gate", "{stack}/feed_forward/up"),
     **dense(LAYER + "mlp.down_proj", "{stack}/feed_forward/down"),
 }  # fmt: skip
@@ -40,18 +40,18 @@ _OLMO2 = ENDS | ATTENTION | FEED_FORWARD | {
     **norm(LAYER + "post_feedforward_layernorm", "{stack}/feed_forward_output_norm"),
 }  # fmt: skip
 
-_STARCODER2 = ENDS | PRE_NORMS | ATTENTION | {
-    **dense(LAYER + "mlp.c_fc", "{stack}/feed_forward/up"),
-    **dense(LAYER + "mlp.c_proj", "{stack}/feed_forward/down"),
-}  # fmt: skip
+_STARCODER2 = (
+    ENDS | PRE_NORMS | ATTENTION | block(LAYER, "{stack}", feed_forward="mlp.c_fc mlp.c_proj")
+)
 
 
-def _rename_scaling(fields: ConfigFields, kind: ModelKind) -> None:
+def _read_phi3_rotary(fields: ConfigFields, name: str, values: Values) -> Values:
     """Older files call longrope "su", or wrongly "yarn"."""
-    for name in ("rope_parameters", "rope_scaling"):
-        values = fields.take(name, dict, {})
-        if (values.get("rope_type") or values.get("type")) in ("su", "yarn"):
-            fields.override(**{name: {**values, "rope_type": "longrope"}})
+    for table in ("rope_parameters", "rope_scaling"):
+        rope = fields.take(table, dict, {})
+        if (rope.get("rope_type") or rope.get("type")) in ("su", "yarn"):
+            fields.override(**{table: {**rope, "rope_type": "longrope"}})
+    return rotary(1.0).read(fields, name, values)
 
 
 def _write_phi3(model: ModelConfig) -> dict[str, Any]:
@@ -80,9 +80,10 @@ _OLMO2_FIXED = {"norm_position": "output", "qk_norm": True, "qk_norm_over": "all
 VARIANT_FAMILIES = (
     llama_family(
         "phi3", "Phi3", tensors=_PHI3, without=("attention_bias",),
-        unwritten=("mlp_bias", "head_dim"),
-        before=_rename_scaling,
-        fields={"rope_parameters": rotary(1.0), "sliding_window": window()},
+        fields={
+            "rope_parameters": Field(_read_phi3_rotary, rotary(1.0).write),
+            "sliding_window": window(),
+        },
         defaults={
             "max_position_embeddings": 4096, "original_max_position_embeddings": 4096,
             "rms_norm_eps": 1e-5,
@@ -91,23 +92,20 @@ VARIANT_FAMILIES = (
     ),
     # Layer norms without scale and bias.
     llama_family(
-        "olmo", "Olmo", tensors=_OLMO, fields={"clip_qkv": only(None)},
-        unwritten=("mlp_bias", "head_dim", "rms_norm_eps"),
-        fixed={"norm": "layer_norm", "norm_scale": False, "norm_bias": False},
-        special_read=lambda *_: {"norm_eps": 1e-5},  # whatever the file says
+        "olmo", "Olmo", tensors=_OLMO, without=("rms_norm_eps",), fields={"clip_qkv": only(None)},
+        fixed={"norm": "layer_norm", "norm_scale": False, "norm_bias": False, "norm_eps": 1e-5},
     ),
     llama_family(
-        "olmo2", "Olmo2", tensors=_OLMO2, unwritten=("mlp_bias", "head_dim"), fixed=_OLMO2_FIXED,
+        "olmo2", "Olmo2", tensors=_OLMO2, fixed=_OLMO2_FIXED, defaults={"rms_norm_eps": 1e-5},
+    ),
+    llama_family(
+        "olmo3", "Olmo3", tensors=_OLMO2, without=("rope_parameters",), fixed=_OLMO2_FIXED,
         defaults={"rms_norm_eps": 1e-5},
-    ),
-    llama_family(
-        "olmo3", "Olmo3", tensors=_OLMO2, without=("rope_parameters",),
-        unwritten=("mlp_bias", "head_dim"), fixed=_OLMO2_FIXED, defaults={"rms_norm_eps": 1e-5},
         special_read=_read_olmo3, special_write=write_by_type,
     ),
     llama_family(
         "starcoder2", "Starcoder2", tensors=_STARCODER2,
-        without=("attention_bias",), unwritten=("mlp_bias", "head_dim", "rms_norm_eps"),
+        without=("attention_bias", "rms_norm_eps"),
         fields={
             "hidden_act": activation("gelu_pytorch_tanh"),
             "norm_epsilon": ("norm_eps", 1e-5),
@@ -122,6 +120,7 @@ VARIANT_FAMILIES = (
     llama_family(
         "granite", "Granite", classified=None,  # transformers has no classifier for it
         fields={
+            **MLP_BIAS,
             "embedding_multiplier": ("embedding_scale", 1.0),
             "attention_multiplier": ("attention_scale", 1.0),
             "residual_multiplier": ("residual_scale", 1.0),

@@ -68,8 +68,7 @@ def _write_qwen3_moe(model: ModelConfig) -> dict[str, Any]:
 MIXTURE_FAMILIES = (
     llama_family(
         "mixtral", "Mixtral", tensors=_tensors("block_sparse_moe", "w1", "w3", "w2"),
-        without=("attention_bias",), unwritten=("mlp_bias",),
-        fields={"sliding_window": window()},
+        without=("attention_bias",), fields={"sliding_window": window()},
         defaults={
             "rope_theta": 1e6, "max_position_embeddings": 131_072, "rms_norm_eps": 1e-5,
             "num_key_value_heads": 8,
@@ -79,7 +78,7 @@ MIXTURE_FAMILIES = (
     ),
     llama_family(
         "qwen3_moe", "Qwen3Moe", tensors=_tensors("mlp", "gate_proj", "up_proj", "down_proj"),
-        unwritten=("mlp_bias",), fixed={"qk_norm": True},
+        fixed={"qk_norm": True},
         fields={
             # All layers of a stack must have the same parameters, so all must be mixtures.
             "decoder_sparse_step": only(1),

@@ -7,23 +7,19 @@ from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import ModelKind
 from jaxformer.interop.conversion.fields import COMMON, GATED, TIED, Values, activation, biases
 from jaxformer.interop.conversion.layers import FULL, SLIDING, read_windows, write_layer_types
-from jaxformer.interop.conversion.layouts import Layout, dense, linear, norm, same
+from jaxformer.interop.conversion.layouts import Layout, block, dense, linear, norm, same
 from jaxformer.interop.conversion.rotary import read_rotary_by_type, write_rotary_by_type
-from jaxformer.interop.families.bert import encoder_family
+from jaxformer.interop.families.bert import ENCODER, encoder_family
 
-_S = "encoder/{stack}/"  # paths of the parameters of a layer
 _M = "model.layers.{layer}."
 # The first half of Wi is the gate, the second the up projection. `head` is for masked tokens or for
 # classes.
 _TENSORS: dict[str, Layout | tuple[Layout, ...]] = {
     "model.embeddings.tok_embeddings.weight": same("encoder/embedding/embedding"),
     **norm("model.embeddings.norm", "encoder/embedding_norm"),
-    **norm(_M + "attn_norm", _S + "attention_norm"),
-    **dense(_M + "attn.Wqkv", *(f"{_S}attention/{part}" for part in ("query", "key", "value"))),
-    **dense(_M + "attn.Wo", _S + "attention/output"),
-    **norm(_M + "mlp_norm", _S + "feed_forward_norm"),
-    **dense(_M + "mlp.Wi", _S + "feed_forward/gate", _S + "feed_forward/up"),
-    **dense(_M + "mlp.Wo", _S + "feed_forward/down"),
+    **block(_M, ENCODER, norms="attn_norm mlp_norm", attention="attn Wqkv Wo"),
+    **dense(_M + "mlp.Wi", ENCODER + "/feed_forward/gate", ENCODER + "/feed_forward/up"),
+    **dense(_M + "mlp.Wo", ENCODER + "/feed_forward/down"),
     **norm("model.final_norm", "encoder/final_norm"),
     "head.dense.weight": (linear("kernel"), linear("pooler/kernel")),
     "head.dense.bias": (same("bias"), same("pooler/bias")),
@@ -32,11 +28,6 @@ _TENSORS: dict[str, Layout | tuple[Layout, ...]] = {
     "decoder.bias": same("encoder/embedding/output_bias"),
     **dense("classifier", "class"),
 }
-
-
-def _require_gelu(fields: ConfigFields, kind: ModelKind) -> None:
-    if kind != "pooled":
-        fields.require("classifier_activation", "gelu")
 
 
 def _read(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
@@ -56,6 +47,8 @@ def _read(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
 
 
 def _read_head(fields: ConfigFields, kind: ModelKind) -> Values:
+    if kind != "pooled":
+        fields.require("classifier_activation", "gelu")
     bias = fields.take("classifier_bias", bool, False)
     decoder_bias = fields.take("decoder_bias", bool, True)
     pooling = fields.choose("classifier_pooling", {"cls": "first", "mean": "mean"}, "cls")
@@ -98,7 +91,7 @@ MODERNBERT_FAMILIES = (
             "norm_bias": ("norm_bias", False),
         },
         fixed={"architecture": "encoder", "embedding_norm": True},
-        before=_require_gelu, special_read=_read, special_write=_write,
+        special_read=_read, special_write=_write,
         tensors=_TENSORS, prefix="model.",
         copies={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
     ),

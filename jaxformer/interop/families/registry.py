@@ -11,12 +11,11 @@ from jaxformer.interop.conversion.family import Family, ModelKind
 from jaxformer.interop.families.bart import BART_FAMILIES
 from jaxformer.interop.families.bert import BERT_FAMILIES
 from jaxformer.interop.families.gemma import GEMMA_FAMILIES
-from jaxformer.interop.families.gpt import GPT_FAMILIES
+from jaxformer.interop.families.gpt import GPT_FAMILIES, PARALLEL_FAMILIES
 from jaxformer.interop.families.llama import LLAMA_FAMILIES
 from jaxformer.interop.families.llama_variants import VARIANT_FAMILIES
 from jaxformer.interop.families.mixtures import MIXTURE_FAMILIES
 from jaxformer.interop.families.modernbert import MODERNBERT_FAMILIES
-from jaxformer.interop.families.parallel import PARALLEL_FAMILIES
 from jaxformer.interop.families.t5 import T5_FAMILIES
 from jaxformer.models import (
     Decoder,
@@ -50,8 +49,10 @@ MODEL_CLASSES: Mapping[ModelKind, Any] = MappingProxyType({
 """Module classes by kind of model."""
 
 
-def family_of(values: Mapping[str, Any], where: str) -> tuple[Family, ModelKind | None]:
-    """Family and kind of the model of a `config.json`; kind None if it names no class."""
+def family_of(
+    values: Mapping[str, Any], where: str, tensors: Collection[str] = ()
+) -> tuple[Family, ModelKind]:
+    """Family and kind of the model of a `config.json` and of the names of its tensors."""
     model_type = values.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ConfigError(
@@ -61,27 +62,16 @@ def family_of(values: Mapping[str, Any], where: str) -> tuple[Family, ModelKind 
     family = FAMILIES[model_type]
     names = values.get("architectures")
     name = names[0] if isinstance(names, list) and len(names) == 1 else names
-    if names is None:
-        return family, None
+    if names is None:  # the family's first class; an encoder whose weights have no head is pooled
+        first = next(iter(family.classes.values()))
+        heads = [key for key, layout in family.layouts if layout.leaves[0] == "kernel"]
+        return family, "pooled" if first == "masked" and not {*heads} & {*tensors} else first
     if not isinstance(name, str) or name not in family.classes:
         raise ConfigError(
             f"{where}: architectures must be one of {', '.join(family.classes)}, got {names!r}; "
             "other classes of transformers are not supported"
         )
     return family, family.classes[name]
-
-
-def kind_of_tensors(family: Family, tensors: Collection[str], where: str) -> ModelKind:
-    """Kind of a model whose `config.json` names no class, by the heads in its weights."""
-    leaves = {leaf for name, layout in family.layouts if name in tensors for leaf in layout.leaves}
-    if "class_kernel" in leaves:
-        example = next(name for name, kind in family.classes.items() if "classifier" in kind)
-        raise ConfigError(
-            f"{where} must name the model's class, because the weights have a classification head, "
-            f'got no "architectures"; add it, such as "architectures": ["{example}"]'
-        )
-    first = next(iter(family.classes.values()))
-    return "pooled" if first == "masked" and "kernel" not in leaves else first
 
 
 def kind_of_params(config: ModelConfig, params: Mapping[str, Any]) -> ModelKind:

@@ -8,7 +8,7 @@ from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import Family, ModelKind
 from jaxformer.interop.conversion.fields import Field, Values
 from jaxformer.interop.conversion.layers import positions_of_layers
-from jaxformer.interop.conversion.layouts import Layout, linear, norm, projections, same
+from jaxformer.interop.conversion.layouts import Layout, block, linear, norm, same
 
 # feed_forward_proj, and the fields that transformers derives from it. Its "gated-gelu" uses tanh.
 _PROJECTIONS = {
@@ -20,34 +20,35 @@ _PROJECTIONS = {
 
 def _half(half: str, last: int) -> dict[str, Layout]:
     """Tensors of "encoder" or "decoder"; `last`: the index of a block's feed-forward layer."""
-    block, stack = f"{half}.block.{{layer}}.layer.", f"{half}/{{stack}}"
+    layer, stack = f"{half}.block.{{layer}}.layer.", f"{half}/{{stack}}"
     biases = "layer.0.SelfAttention.relative_attention_bias.weight"
-    inner, up = f"{block}{last}.DenseReluDense", f"{stack}/feed_forward/up_kernel"
-    gate = f"{stack}/feed_forward/gate_kernel"
+    inner, up = f"{layer}{last}.DenseReluDense", f"{stack}/feed_forward/up_kernel"
     # The first block may have the biases of all blocks.
     return {
         f"{half}.block.0.{biases}": same(f"{half}/positions/table"),
         f"{half}.block.{{layer}}.{biases}": same(f"{half}/layer_positions_{{layer}}/table"),
-        **projections(f"{block}0.SelfAttention", f"{stack}/attention", "o", "q k v"),
-        **norm(f"{block}0.layer_norm", f"{stack}/attention_norm"),
-        f"{inner}.wi.weight": linear(up, unless=gate),
-        f"{inner}.wi_0.weight": linear(gate),
-        f"{inner}.wi_1.weight": linear(up, where=gate),
+        **block(
+            layer, stack, norms=f"0.layer_norm {last}.layer_norm",
+            attention="0.SelfAttention q k v o",
+        ),
+        f"{inner}.wi.weight": linear(up, when=lambda model: not model.is_gated),
+        f"{inner}.wi_0.weight": linear(f"{stack}/feed_forward/gate_kernel"),
+        f"{inner}.wi_1.weight": linear(up, when=lambda model: model.is_gated),
         f"{inner}.wo.weight": linear(f"{stack}/feed_forward/down_kernel"),
-        **norm(f"{block}{last}.layer_norm", f"{stack}/feed_forward_norm"),
         **norm(f"{half}.final_layer_norm", f"{half}/final_norm"),
-    }
+    }  # fmt: skip
 
 
-_C = "decoder.block.{layer}.layer.1."
 _TENSORS: dict[str, Layout | tuple[Layout, ...]] = {
     "shared.weight": (same("embedding/embedding"), same("encoder/embedding/embedding")),
     **_half("encoder", last=1),
     **_half("decoder", last=2),
-    **projections(_C + "EncDecAttention", "decoder/{stack}/cross_attention", "o", "q k v"),
-    **norm(_C + "layer_norm", "decoder/{stack}/cross_attention_norm"),
+    **block(
+        "decoder.block.{layer}.layer.1.", "decoder/{stack}", path="cross_attention",
+        norms="layer_norm", attention="EncDecAttention q k v o",
+    ),
     "lm_head.weight": same("embedding/output_embedding"),
-}
+}  # fmt: skip
 
 
 def _read_projection(fields: ConfigFields, name: str, values: Values) -> Values:
@@ -149,13 +150,11 @@ def _family(model_type: str, name: str, *more: str, **settings: Any
             "use_bias": False,
         },
         tensors=_TENSORS,
-        # Files of older versions have an unused table.
-        ignored=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
         copies=dict.fromkeys(
             ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"),
             "shared.weight",
         ),
-        auto_class="AutoModelForSeq2SeqLM", **settings,
+        **settings,
     )  # fmt: skip
 
 

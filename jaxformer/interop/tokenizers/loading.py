@@ -7,22 +7,36 @@ from typing import Any, NamedTuple
 import tokenizers
 
 from jaxformer.errors import ConfigError
-from jaxformer.interop.tokenizers.settings import (
-    add_tokens,
-    read_tokenizer_config,
-    special_token_names,
-    surround,
-)
-from jaxformer.interop.tokenizers.slow_tokenizers import convert_tokenizers
-from jaxformer.storage import some
+from jaxformer.interop.tokenizers.slow_tokenizers import convert_tokenizers, surround
+from jaxformer.storage import read_object, some
 from jaxformer.text import Tokenizer, TokenRoles
 
 _JSON = "tokenizer.json"
+_ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 # Classes of multilingual translators: default language, and whether its token precedes the text.
 _LANGUAGES = {
     "MBartTokenizer": ("en_XX", False), "MBart50Tokenizer": ("en_XX", True),
     "NllbTokenizer": ("eng_Latn", True), "M2M100Tokenizer": ("en", True),
 }  # fmt: skip
+
+
+def read_tokenizer_config(folder: pathlib.Path) -> dict[str, Any]:
+    """Content of `tokenizer_config.json` and of `special_tokens_map.json`."""
+    config = read_object(folder / "tokenizer_config.json", optional=True)
+    # As in transformers, the second file counts only if the first has no added_tokens_decoder.
+    if config.get("added_tokens_decoder") is None:
+        config |= read_object(folder / "special_tokens_map.json", optional=True)
+    return config
+
+
+def special_token_names(config: Mapping[str, Any]) -> dict[str, str]:
+    """Names of special tokens by role, such as "eos"."""
+    values = {role: config.get(f"{role}_token") for role in _ROLES}
+    names = {
+        role: value.get("content") if isinstance(value, dict) else value
+        for role, value in values.items()
+    }
+    return {role: name for role, name in names.items() if isinstance(name, str)}
 
 
 class Tokenizers(NamedTuple):
@@ -93,7 +107,8 @@ def load_tokenizers(
     is_json = (folder / _JSON).exists()
     if is_json:
         source = target = tokenizers.Tokenizer.from_str(Tokenizer.load(folder / _JSON).to_json())
-        add_tokens(source, config)
+        added = config.get("added_tokens_decoder") or {}
+        source.add_tokens([tokenizers.AddedToken(**added[id]) for id in sorted(added, key=int)])
     else:
         converted = convert_tokenizers(folder)
         if converted is None:

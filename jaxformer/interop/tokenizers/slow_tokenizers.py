@@ -3,14 +3,14 @@
 import importlib
 import pathlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers.processors import TemplateProcessing
 
 from jaxformer.errors import ConfigError
-from jaxformer.interop.tokenizers.settings import surround
 from jaxformer.storage import read_object
 from jaxformer.text.tokenizers.spelling import MARKED_SPACE
 
@@ -81,7 +81,11 @@ def _numbered_pieces(proto: Any, ids: Mapping[str, int], slow: Any) -> tokenizer
         letters = "".join(rf"\x{{{ord(piece):X}}}" for piece in sorted(scores) if len(piece) == 1)
         steps.append(normalizers.Replace(Regex(f"[^ {letters}]{{2,}}"), _UNKNOWN))
     else:
-        merges = _merges({name: scores[name] for name in names if name in scores})
+        known = {name: scores[name] for name in names if name in scores}
+        ranks = {name: rank for rank, name in enumerate(known)}
+        merges = importlib.import_module("transformers.convert_slow_tokenizer").generate_merges(
+            ranks, known
+        )
         model = models.BPE(dict(ids), merges, unk_token=slow.unk_token, fuse_unk=True)
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.normalizer = normalizers.Sequence(steps)
@@ -97,12 +101,9 @@ def _numbered_pieces(proto: Any, ids: Mapping[str, int], slow: Any) -> tokenizer
     return tokenizer
 
 
-def _merges(scores: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Merges of a BPE vocabulary: any two pieces that form a third, the best one first."""
-    rank = {name: index for index, name in enumerate(scores)}
-    merges = []
-    for name in sorted(scores, key=lambda name: -scores[name]):
-        pairs = [(name[:cut], name[cut:]) for cut in range(1, len(name))]
-        known = [pair for pair in pairs if pair[0] in scores and pair[1] in scores]
-        merges += sorted(known, key=lambda pair: (rank[pair[0]], rank[pair[1]]))
-    return merges
+def surround(tokenizer: tokenizers.Tokenizer, before: Sequence[str], after: Sequence[str]) -> None:
+    """Sets the special tokens around a text, by name."""
+    ids = [(name, tokenizer.token_to_id(name)) for name in dict.fromkeys((*before, *after))]
+    tokenizer.post_processor = TemplateProcessing(
+        single=[*before, "$A", *after], special_tokens=ids
+    )

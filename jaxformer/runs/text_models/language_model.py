@@ -14,7 +14,7 @@ from jaxformer.config import ExperimentConfig, SamplingConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.inference import check_prompts, generate_stream
 from jaxformer.interop import HuggingFaceChatTemplate, HuggingFaceModel
-from jaxformer.interop.special_tokens import require_supported
+from jaxformer.interop.generation_config import require_supported
 from jaxformer.models import AttentionMap, Decoder
 from jaxformer.runs.data.prepare import encode_each
 from jaxformer.runs.data.values import LogLikelihood

@@ -10,7 +10,7 @@ from jaxformer import text
 from jaxformer.config import BeamSearchConfig
 from jaxformer.errors import ConfigError
 from jaxformer.inference import Hypothesis
-from jaxformer.interop.special_tokens import require_supported
+from jaxformer.interop.generation_config import require_supported
 from jaxformer.models import AttentionMap
 from jaxformer.runs.data.prepare import encode_each
 from jaxformer.runs.data.values import LogLikelihood

@@ -9,7 +9,6 @@ import optax
 
 from jaxformer.errors import ConfigError
 from jaxformer.interop import (
-    FAMILIES,
     Adapter,
     HuggingFaceModel,
     save_adapter,
@@ -97,8 +96,7 @@ def convert(
         return _write_adapter(RunWeights(source, step, base=base), target)
     model = open_run(source, step=step, base=base)
     written = save_huggingface(target, model.to_huggingface(), model_type=model_type, dtype=dtype)
-    note = FAMILIES[written].note
-    return f"wrote a model of type {written} to {target}" + (f" ({note})" if note else "")
+    return f"wrote a model of type {written} to {target}"
 
 
 def _write_adapter(source: RunWeights, target: pathlib.Path) -> str:
