@@ -78,13 +78,11 @@ def processor():
 def write(folder, options):
     """Writes a model of random weights, that continues every prompt in its own way."""
     import jax
-    import jax.numpy as jnp
 
     from jaxformer.config import ModelConfig, SinusoidalConfig, load_config
     from jaxformer.interop import HuggingFaceModel, save_huggingface
     from jaxformer.models import Decoder, EncoderDecoder
 
-    tokens = jnp.zeros((1, 2), jnp.int32)
     if options.task == "greedy":
         config, model_type = load_config(GPT2).model, "gpt2"
     else:
@@ -101,8 +99,7 @@ def write(folder, options):
     changes = {name: value for name, value in chosen.items() if value is not None}
     config = dataclasses.replace(config, dtype="float32", init_std=0.1, **changes)
     model = {"gpt2": Decoder, "marian": EncoderDecoder}[model_type](config)
-    inputs = (tokens,) if model_type == "gpt2" else (tokens, tokens)
-    params = jax.jit(model.init)(jax.random.key(0), *inputs)["params"]
+    params = model.init_params(jax.random.key(0))
     save_huggingface(folder, HuggingFaceModel(config, params), model_type=model_type)
     if model_type == "marian":
         path = folder / "config.json"

@@ -73,9 +73,9 @@ def write(folder, name, options, *, dtype="float32", shards=1):
         vocab_size=options.vocab_size, max_len=1024, num_layers=options.layers,
         d_model=options.width, num_heads=options.width // 64, **LAYOUTS[name],
     )  # fmt: skip
-    shapes = jax.eval_shape(Decoder(config).init, jax.random.key(0), jnp.zeros((1, 2), int))
+    shapes = jax.eval_shape(Decoder(config).init_params, jax.random.key(0))
     rng = np.random.default_rng(0)
-    params = jax.tree.map(lambda leaf: rng.random(leaf.shape, np.float32), shapes["params"])
+    params = jax.tree.map(lambda leaf: rng.random(leaf.shape, np.float32), shapes)
     count = sum(leaf.size for leaf in jax.tree.leaves(params))
     size = count * jnp.dtype(dtype).itemsize
     save_huggingface(

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from einops import rearrange
+from flax import linen as nn
 from mistaken import feed_forward_of_the_input, layer_norm_over_batch, weights_after_dropout
 
 from jaxformer import functional, modules
@@ -40,7 +41,7 @@ def block() -> tuple[modules.Block, dict[str, Any]]:
         norm_position="post", activation="relu", positions="none", init_std=0.5,
     )  # fmt: skip
     layer = modules.Block(config)
-    return layer, jax.jit(layer.init)(jax.random.key(0), jnp.asarray(SENTENCES))
+    return layer, nn.unbox(jax.jit(layer.init)(jax.random.key(0), jnp.asarray(SENTENCES)))
 
 
 @functools.cache
@@ -51,7 +52,7 @@ def dropping_layer() -> tuple[modules.MultiHeadAttention, dict[str, Any]]:
         positions="none", init_std=0.5,
     )  # fmt: skip
     layer = modules.MultiHeadAttention(config)
-    return layer, jax.jit(layer.init)(jax.random.key(0), jnp.asarray(SENTENCES))
+    return layer, nn.unbox(jax.jit(layer.init)(jax.random.key(0), jnp.asarray(SENTENCES)))
 
 
 @functools.partial(jax.jit, static_argnames=("scale", "is_causal"))

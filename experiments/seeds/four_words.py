@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from einops import rearrange
+from flax import linen as nn
 
 from jaxformer import functional, modules, text
 from jaxformer.config import ModelConfig
@@ -117,7 +118,7 @@ def multi_head_layer() -> tuple[modules.MultiHeadAttention, dict]:
         dropout_rate=0.1, init_std=(3 * D_MODEL) ** -0.5,
     )  # fmt: skip
     layer = modules.MultiHeadAttention(config)
-    return layer, jax.jit(layer.init)(jax.random.key(2), embed_words())
+    return layer, nn.unbox(jax.jit(layer.init)(jax.random.key(2), embed_words()))
 
 
 def run_layer(*, dropout_seed: int | None = None) -> functional.MultiHeadOutput:

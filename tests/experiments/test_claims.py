@@ -165,9 +165,3 @@ def test_muon_must_reach_the_loss_with_half_the_steps_in_every_seed(
     size = script.Size(widths=(8,), learning_rates=(1e-3, 1e-2), seeds=2)
     finding = script.measure(size)
     assert finding.verdict == verdict and "2.00 times as long" in finding.summary
-
-
-def test_scaled_scores_do_not_saturate_the_softmax(load, monkeypatch):
-    script = load("score_variance")
-    monkeypatch.setitem(script.SCALES, "not scaled", None)
-    assert script.measure(script.SIZES["toy"]).verdict == "holds in part"

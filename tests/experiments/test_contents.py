@@ -2,9 +2,8 @@
 
 import exhibits
 import numpy as np
-import pytest
 import run_all
-from contents import Contents, drafted
+from contents import Contents
 from steps import Document, Shown, Step, Table
 
 from jaxformer import viz
@@ -50,17 +49,6 @@ def test_page_has_all_that_a_step_shows_beside_it(tmp_path):
     ]  # fmt: skip
     assert files["name_01_two_two.csv"].decode() == ",a,b\r\nx <1>,1.5,2.2\r\n"
     assert files["name_01_unit_table.png"].startswith(b"\x89PNG")
-
-
-def test_draft_that_is_not_finished_leaves_what_was_there(tmp_path):
-    with drafted(tmp_path / "out") as draft:
-        (draft / "index.html").write_text("first")
-    for error in (ValueError, KeyboardInterrupt):
-        with pytest.raises(error), drafted(tmp_path / "out") as draft:
-            (draft / "index.html").write_text("second")
-            raise error
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["index.html"]
-    assert (tmp_path / "out" / "index.html").read_text() == "first"
 
 
 def test_every_step_of_a_document_has_a_formula_that_can_be_drawn():

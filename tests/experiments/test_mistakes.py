@@ -5,6 +5,7 @@ import math
 import cures
 import numpy as np
 import pytest
+import six_words
 from exhibits import MISTAKES
 
 # What of the four documents changes a result: document, and a line of it.
@@ -133,31 +134,8 @@ def test_odd_width_keeps_a_column_of_0():
     np.testing.assert_allclose(wrong[:, :4], expected[:, :4], atol=1e-12)
 
 
-# As printed, with the d_k of 256.
-LEAKED_WEIGHTS = np.array(
-    [[0.1678, 0.1681, 0.1644, 0.1683, 0.1667, 0.1647],
-     [0.1681, 0.1685, 0.1639, 0.1686, 0.1667, 0.1642],
-     [0.1681, 0.1687, 0.1634, 0.1691, 0.1668, 0.1639],
-     [0.1683, 0.1688, 0.1634, 0.1690, 0.1667, 0.1638],
-     [0.1684, 0.1689, 0.1632, 0.1691, 0.1667, 0.1636],
-     [0.1686, 0.1692, 0.1628, 0.1694, 0.1667, 0.1632]]
-)  # fmt: skip
-LEAKED_CONTEXTS = np.array(
-    [[0.2383, 0.2178], [0.2384, 0.2181], [0.2384, 0.2181],
-     [0.2384, 0.2183], [0.2384, 0.2184], [0.2385, 0.2185]]
-)  # fmt: skip
-
-
-def test_leaked_width_makes_the_tables_that_are_printed():
-    """Contexts to 1e-4: the matrices they are of are printed to 5e-5, and rounded again."""
-    wrong, right = both(2, 202)
-    np.testing.assert_allclose(wrong[:, :6], LEAKED_WEIGHTS, rtol=0, atol=6e-5)
-    np.testing.assert_allclose(wrong[:, 6:], LEAKED_CONTEXTS, rtol=0, atol=1.1e-4)
-    inputs, *kernels = (np.float64(part) for part in find(2, 202).inputs)
-    query, key, value = (inputs @ kernel for kernel in kernels)
-    weights = softmax(query @ key.T / math.sqrt(2))
-    np.testing.assert_allclose(right[:, :6], weights, atol=1e-6)
-    np.testing.assert_allclose(right[:, 6:], weights @ value, atol=1e-6)
-    printed = [0.1821, 0.1867, 0.1370, 0.1885, 0.1658, 0.1400]  # of "big", before the leak
-    np.testing.assert_allclose(right[1, :6], printed, rtol=0, atol=6e-5)
-    np.testing.assert_allclose(right[1, 6:], [0.2413, 0.2311], rtol=0, atol=6e-5)
+def test_leaked_width_makes_the_tables_of_its_document():
+    """As test_self_attention_by_hand.py compares them with what is printed."""
+    for d_k, columns in zip((six_words.LEAKED_D_K, 2), both(2, 202), strict=True):
+        expected = np.hstack([six_words.weights(d_k), six_words.contexts(d_k)])
+        np.testing.assert_allclose(columns, expected, rtol=0, atol=1e-6)

@@ -5,24 +5,9 @@ import fused_heads
 import numpy as np
 import pytest
 from multi_head_and_encoder import DOCUMENT
-from positions import positions_by_array, positions_by_loop
 
 from jaxformer import functional
 from tests.experiments.printed import assert_shows
-
-# As printed, of 10 positions and 6 features.
-PRINTED_POSITIONS = np.array(
-    [[0.0000, 1.0000, 0.0000, 1.0000, 0.0000, 1.0000],
-     [0.8415, 0.5403, 0.0464, 0.9989, 0.0022, 1.0000],
-     [0.9093, -0.4161, 0.0927, 0.9957, 0.0043, 1.0000],
-     [0.1411, -0.9900, 0.1388, 0.9903, 0.0065, 1.0000],
-     [-0.7568, -0.6536, 0.1846, 0.9828, 0.0086, 1.0000],
-     [-0.9589, 0.2837, 0.2300, 0.9732, 0.0108, 0.9999],
-     [-0.2794, 0.9602, 0.2749, 0.9615, 0.0129, 0.9999],
-     [0.6570, 0.7539, 0.3192, 0.9477, 0.0151, 0.9999],
-     [0.9894, -0.1455, 0.3629, 0.9318, 0.0172, 0.9999],
-     [0.4121, -0.9111, 0.4057, 0.9140, 0.0194, 0.9998]]
-)  # fmt: skip
 
 
 def test_fused_layer_equals_the_documents_own_steps():
@@ -63,14 +48,6 @@ def test_fused_steps_have_the_shapes_that_are_printed():
 def test_softmax_of_the_printed_scores_is_the_printed_weights():
     weights = fused_heads.softmax_of_printed_scores()
     np.testing.assert_allclose(weights, fused_heads.PRINTED_WEIGHTS, rtol=0, atol=5.1e-5)
-
-
-def test_positions_by_loop_and_at_once_are_the_printed_ones():
-    loop, table = positions_by_loop(10, 6), positions_by_array(10, 6)
-    np.testing.assert_allclose(loop, PRINTED_POSITIONS, rtol=0, atol=5.1e-5)
-    np.testing.assert_allclose(table, PRINTED_POSITIONS, rtol=0, atol=5.1e-5)
-    odd = positions_by_array(10, 5)
-    np.testing.assert_allclose(odd, positions_by_loop(10, 5), atol=1e-6)
 
 
 def test_layer_norm_gives_the_printed_result_from_the_printed_statistics():

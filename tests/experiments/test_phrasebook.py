@@ -1,10 +1,6 @@
 """The grammar that the phrasebook of the package was built from."""
 
-import doctest
-
 import grammar
-import patterns
-import pytest
 import words
 from grammar import FOLDER, build_phrasebook, to_tsv
 
@@ -25,9 +21,3 @@ def test_a_name_is_left_to_validation_in_the_sentence_that_has_all_others():
     assert len(names) > 50
     assert [n for n in names if f"my name is {n}" not in trained] == ["prathamesh"]
     assert sum("prathamesh" in sentence.split() for sentence in trained) > 100
-
-
-@pytest.mark.parametrize("module", [grammar, patterns], ids=lambda module: module.__name__)
-def test_examples_run(module):
-    failed, tried = doctest.testmod(module)
-    assert tried > 0 and failed == 0

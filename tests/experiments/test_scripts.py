@@ -18,7 +18,7 @@ from unittest import mock
 import pytest
 
 FOLDER = pathlib.Path("experiments")
-SEEDS = sorted((FOLDER / "seeds").glob("*.py"))
+MODULES = [*(FOLDER / "seeds").glob("*.py"), *(FOLDER / "phrasebook").glob("*.py")]
 
 # Options that make a script quick, and what its last lines have.
 SCRIPTS = {
@@ -133,8 +133,8 @@ def test_script_gives_its_table_by_every_command_of_its_docstring(script, monkey
 
 
 @pytest.mark.parametrize(
-    "stem", [path.stem for path in SEEDS if ">>> " in path.read_text(encoding="utf-8")]
+    "stem", [path.stem for path in sorted(MODULES) if ">>> " in path.read_text(encoding="utf-8")]
 )
-def test_examples_of_the_tutorials_run(stem):
+def test_examples_of_the_modules_run(stem):
     failed, tried = doctest.testmod(importlib.import_module(stem))
     assert tried > 0 and failed == 0

@@ -43,11 +43,6 @@ WRONG_CONTEXTS = [  # 252 to 257
     [0.2383, 0.2178], [0.2384, 0.2181], [0.2384, 0.2181],
     [0.2384, 0.2183], [0.2384, 0.2184], [0.2385, 0.2185],
 ]  # fmt: skip
-# With d_k = 2, not in the document but for the second row.
-RIGHT_CONTEXTS = [
-    [0.2406, 0.2280], [0.2413, 0.2311], [0.2416, 0.2320],
-    [0.2419, 0.2336], [0.2421, 0.2347], [0.2426, 0.2368],
-]  # fmt: skip
 SHARP = [0.1925, 0.1426, 0.2351, 0.1426, 0.2872]  # 185
 SHARP_TIMES_8 = [0.0326, 0.0030, 0.1615, 0.0030, 0.8000]  # 186
 
@@ -93,14 +88,6 @@ def test_weights_and_context_of_big_are_those_printed():
     assert_printed(six_words.contexts()[1], CONTEXT_OF_BIG, input_error=1e-4)
 
 
-def test_weights_follow_from_the_printed_scores_too():
-    # These have no error but their own rounding.
-    weights = weights_of_scores(SCORES, scale=2**-0.5)
-    assert_printed(weights[1], WEIGHTS_OF_BIG, input_error=1e-4 * WEIGHTS_OF_BIG)
-    wrong = weights_of_scores(SCORES, scale=256**-0.5)
-    assert_printed(wrong, WRONG_WEIGHTS, input_error=1e-4 / 16 * WRONG_WEIGHTS)
-
-
 def test_printed_tables_are_those_of_a_leaked_width():
     wrong = six_words.weights(six_words.LEAKED_D_K)
     assert_printed(wrong, WRONG_WEIGHTS, input_error=weight_error(WRONG_WEIGHTS, 256))
@@ -126,6 +113,5 @@ def test_variances_are_within_their_error(column, width):
 
 def test_module_with_the_printed_matrices_gives_the_contexts():
     batch = six_words.contexts_by_module(jnp.stack([six_words.INPUTS, six_words.INPUTS[::-1]]))
-    assert_printed(batch[0], RIGHT_CONTEXTS, input_error=1e-4)
     np.testing.assert_allclose(batch[0], six_words.contexts(), rtol=0, atol=1e-6)
     np.testing.assert_allclose(batch[1, ::-1], batch[0], rtol=0, atol=1e-6)

@@ -47,20 +47,6 @@ def test_attention_equals_loops_in_float64(function, tolerance, is_causal):
     np.testing.assert_allclose(result["values"], values, atol=tolerance)
 
 
-def test_attention_of_the_draw_is_what_it_was():
-    causal = script.attend(script.draw(), is_causal=True)
-    printed = [
-        [0.8268, 0.1732, 0, 0],
-        [0.3401, 0.4126, 0.2474, 0],
-        [0.1022, 0.0310, 0.6839, 0.1829],
-    ]
-    np.testing.assert_allclose(causal["weights"][1:], printed, rtol=0, atol=5.1e-5)
-    np.testing.assert_array_equal(causal["values"][0], np.float32(script.draw().value[0]))
-    full = script.attend(script.draw(), is_causal=False)
-    np.testing.assert_allclose(full["weights"][3], causal["weights"][3], atol=1e-7)
-    assert full["weights"][0, 3] > 0
-
-
 def test_layer_equals_one_head_after_the_other_in_float64():
     _, variables = script.multi_head_layer()
     params = {name: np.asarray(leaf, np.float64) for name, leaf in variables["params"].items()}
