@@ -1,22 +1,32 @@
-"""BERT, RoBERTa and relatives, ELECTRA, DistilBERT: encoders for masked tokens and classes."""
+"""BERT, RoBERTa and relatives, ELECTRA, DistilBERT, ModernBERT: encoders with several heads."""
 
 from collections.abc import Callable
 from typing import Any
 
+from jaxformer.config import ModelConfig
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import Family, ModelKind
 from jaxformer.interop.conversion.fields import (
     COMMON,
+    GATED,
     TIED,
     Field,
     FieldTable,
     Values,
     activation,
+    biases,
     only,
 )
-from jaxformer.interop.conversion.layouts import Layout, block, dense, norm, same
+from jaxformer.interop.conversion.layers import (
+    FULL,
+    SLIDING,
+    read_windows,
+    write_layer_types,
+    write_rotary_by_type,
+)
+from jaxformer.interop.conversion.layouts import Layout, block, dense, linear, norm, same
 
-ENCODER = "encoder/{stack}"  # path of the parameters of a layer
+_S = "encoder/{stack}"  # path of the parameters of a layer
 
 
 def _body(prefix: str, *, skipped_rows: int = 0) -> dict[str, Layout]:
@@ -29,7 +39,7 @@ def _body(prefix: str, *, skipped_rows: int = 0) -> dict[str, Layout]:
         prefix + "embeddings.token_type_embeddings.weight": same("encoder/token_type_embedding"),
         **norm(prefix + "embeddings.LayerNorm", "encoder/embedding_norm"),
         **block(
-            prefix + "encoder.layer.{layer}.", ENCODER,
+            prefix + "encoder.layer.{layer}.", _S,
             norms="attention.output.LayerNorm output.LayerNorm",
             attention="attention self.query self.key self.value output.dense",
             feed_forward="intermediate.dense output.dense",
@@ -70,7 +80,7 @@ _DISTILBERT = {
     "distilbert.embeddings.position_embeddings.weight": same("encoder/positions/embedding"),
     **norm("distilbert.embeddings.LayerNorm", "encoder/embedding_norm"),
     **block(
-        "distilbert.transformer.layer.{layer}.", ENCODER,
+        "distilbert.transformer.layer.{layer}.", _S,
         norms="sa_layer_norm output_layer_norm", attention="attention q_lin k_lin v_lin out_lin",
         feed_forward="ffn.lin1 ffn.lin2",
     ),
@@ -82,7 +92,7 @@ _DISTILBERT = {
 }  # fmt: skip
 
 
-def encoder_family(
+def _family(
     model_type: str, name: str, *, more: dict[str, ModelKind] | None = None, **settings: Any
 ) -> Family:
     """A family of encoders whose classes begin with `name`; settings as in `Family`."""
@@ -134,7 +144,7 @@ _FIXED = {
 
 def _roberta_family(model_type: str, name: str) -> Family:
     """RoBERTa, or a family that differs from it only in names and tokenizer."""
-    return encoder_family(
+    return _family(
         model_type, name,
         fields={
             **_BERT_FIELDS,
@@ -154,7 +164,7 @@ def _roberta_family(model_type: str, name: str) -> Family:
 
 
 BERT_FAMILIES = (
-    encoder_family(
+    _family(
         "bert", "Bert", more={"BertForPreTraining": "masked"}, fields=_BERT_FIELDS, fixed=_FIXED,
         special_read=_head("tanh", "tanh", gelu="hidden_act"), tensors=_BERT, prefix="bert.",
         copies={
@@ -165,7 +175,7 @@ BERT_FAMILIES = (
     _roberta_family("roberta", "Roberta"),
     _roberta_family("xlm-roberta", "XLMRoberta"),
     _roberta_family("camembert", "Camembert"),
-    encoder_family(
+    _family(
         # The discriminator is read without its head.
         "electra", "Electra", more={"ElectraForPreTraining": "pooled"},
         fields={
@@ -179,7 +189,7 @@ BERT_FAMILIES = (
         tensors=_ELECTRA, prefix="electra.",
         copies={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
     ),
-    encoder_family(
+    _family(
         "distilbert", "DistilBert",
         fields={
             **TIED,
@@ -195,5 +205,91 @@ BERT_FAMILIES = (
         special_read=_head("relu", gelu="activation"),
         tensors=_DISTILBERT, prefix="distilbert.",
         copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
+    ),
+)  # fmt: skip
+
+
+_M = "model.layers.{layer}."
+# The first half of Wi is the gate, the second the up projection. `head` is for masked tokens or for
+# classes.
+_MODERNBERT: dict[str, Layout | tuple[Layout, ...]] = {
+    "model.embeddings.tok_embeddings.weight": same("encoder/embedding/embedding"),
+    **norm("model.embeddings.norm", "encoder/embedding_norm"),
+    **block(_M, _S, norms="attn_norm mlp_norm", attention="attn Wqkv Wo"),
+    **dense(_M + "mlp.Wi", _S + "/feed_forward/gate", _S + "/feed_forward/up"),
+    **dense(_M + "mlp.Wo", _S + "/feed_forward/down"),
+    **norm("model.final_norm", "encoder/final_norm"),
+    "head.dense.weight": (linear("kernel"), linear("pooler/kernel")),
+    "head.dense.bias": (same("bias"), same("pooler/bias")),
+    "head.norm.weight": (same("norm/scale"), same("pooler/norm/scale")),
+    "head.norm.bias": (same("norm/bias"), same("pooler/norm/bias")),
+    "decoder.bias": same("encoder/embedding/output_bias"),
+    **dense("classifier", "class"),
+}
+
+
+def _read(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+    """Every third layer attends to all tokens; a window of W has W // 2 on each side."""
+    every = fields.take("global_attn_every_n_layers", int, 3)
+    bases = {
+        FULL: fields.take("global_rope_theta", float, 160_000.0),
+        SLIDING: fields.take("local_rope_theta", float, 10_000.0),
+    }
+    both_sides = fields.take("local_attention", int, 128)
+    size = fields.take("sliding_window", int, both_sides // 2)
+    return _read_head(fields, kind) | read_windows(
+        fields, values, lambda layer: layer % every != 0, size + 1, bases=bases, scaled=bases,
+        attention_norm=False,
+    )  # fmt: skip
+
+
+def _read_head(fields: ConfigFields, kind: ModelKind) -> Values:
+    if kind != "pooled":
+        fields.require("classifier_activation", "gelu")
+    bias = fields.take("classifier_bias", bool, False)
+    decoder_bias = fields.take("decoder_bias", bool, True)
+    pooling = fields.choose("classifier_pooling", {"cls": "first", "mean": "mean"}, "cls")
+    if kind == "masked":
+        return {"head_bias": bias, "output_bias": decoder_bias}
+    if kind == "pooled":
+        return {"pooling": pooling}
+    return {
+        "pooling": "none" if kind == "token_classifier" else pooling,
+        "pooler": "gelu_norm",
+        "head_bias": bias,
+    }
+
+
+def _write(model: ModelConfig) -> dict[str, Any]:
+    types = write_layer_types(model)
+    window = types["sliding_window"]
+    return {
+        "layer_types": types["layer_types"],
+        "local_attention": 128 if window is None else 2 * (window - 1),
+        "rope_parameters": write_rotary_by_type(model),
+        "classifier_pooling": "cls" if model.pooling == "first" else "mean",
+        "classifier_bias": model.head_bias,
+        "decoder_bias": model.output_bias,
+    }
+
+
+MODERNBERT_FAMILIES = (
+    _family(
+        "modernbert", "ModernBert",
+        fields={
+            **TIED,
+            **COMMON,
+            "max_position_embeddings": ("max_len", 8192),
+            "intermediate_size": "d_ff",
+            "norm_eps": ("norm_eps", 1e-5),
+            "hidden_activation": activation("gelu", GATED),
+            "attention_bias": biases(False),
+            "mlp_bias": ("feed_forward_bias", False),
+            "norm_bias": ("norm_bias", False),
+        },
+        fixed={"architecture": "encoder", "embedding_norm": True},
+        special_read=_read, special_write=_write,
+        tensors=_MODERNBERT, prefix="model.",
+        copies={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
     ),
 )  # fmt: skip

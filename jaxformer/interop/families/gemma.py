@@ -3,9 +3,14 @@
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import ModelKind
 from jaxformer.interop.conversion.fields import GATED, Field, Values, activation, key, only, whole
-from jaxformer.interop.conversion.layers import FULL, SLIDING, read_windows, write_layer_types
+from jaxformer.interop.conversion.layers import (
+    FULL,
+    SLIDING,
+    read_windows,
+    write_by_type,
+    write_layer_types,
+)
 from jaxformer.interop.conversion.layouts import block, norm
-from jaxformer.interop.conversion.rotary import read_rotary_by_type, write_by_type
 from jaxformer.interop.families.llama import ATTENTION, ENDS, FEED_FORWARD, LAYER, llama_family
 
 _TENSORS = ENDS | ATTENTION | FEED_FORWARD | {
@@ -46,12 +51,8 @@ def _read_gemma3(fields: ConfigFields, kind: ModelKind, values: Values) -> Value
         FULL: fields.take("rope_theta", float, 1e6),
         SLIDING: fields.take("rope_local_base_freq", float, 10_000.0),
     }
-    wide, local = read_rotary_by_type(fields, values, bases)
     size = fields.optional("sliding_window", int, 4096)
-    return read_windows(
-        fields, values | {"positions": wide}, lambda layer: (layer + 1) % every != 0, size,
-        local=local,
-    )  # fmt: skip
+    return read_windows(fields, values, lambda layer: (layer + 1) % every != 0, size, bases=bases)
 
 
 GEMMA_FAMILIES = (

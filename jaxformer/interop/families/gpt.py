@@ -16,8 +16,8 @@ from jaxformer.interop.conversion.fields import (
     only,
     switch,
 )
+from jaxformer.interop.conversion.layers import rotary
 from jaxformer.interop.conversion.layouts import block, linear, norm, same
-from jaxformer.interop.conversion.rotary import rotary
 
 _S = "{stack}"  # path of the parameters of a layer
 _H = "transformer.h.{layer}."

@@ -1,4 +1,7 @@
-"""Llama, Mistral, Arcee, Qwen 2, Qwen 3 and SmolLM 3: decoders with Llama's tensors."""
+"""Llama, Mistral, Arcee, Qwen 2 and 3, SmolLM 3, and Llama with other norms, tensors or factors.
+
+The last are Phi-3, OLMo 1 to 3, StarCoder 2 and Granite.
+"""
 
 from typing import Any
 
@@ -14,17 +17,23 @@ from jaxformer.interop.conversion.fields import (
     activation,
     biases,
     default_head_dim,
+    only,
+    whole,
     window,
 )
 from jaxformer.interop.conversion.layers import (
+    FULL,
+    SLIDING,
     layer_keys,
     positions_of_layers,
     read_layer_types,
     read_windows,
+    rotary,
+    write_by_type,
     write_layer_types,
+    write_rotary,
 )
-from jaxformer.interop.conversion.layouts import block, norm, same
-from jaxformer.interop.conversion.rotary import rotary
+from jaxformer.interop.conversion.layouts import block, dense, norm, same
 
 LAYER = "model.layers.{layer}."
 ENDS = {
@@ -39,7 +48,7 @@ ATTENTION = {
     LAYER + "self_attn.k_norm.weight": same("{stack}/attention/key_norm_scale"),
 }
 FEED_FORWARD = block(LAYER, "{stack}", feed_forward="mlp.gate_proj mlp.up_proj mlp.down_proj")
-LLAMA_TENSORS = ENDS | PRE_NORMS | ATTENTION | FEED_FORWARD
+_LLAMA = ENDS | PRE_NORMS | ATTENTION | FEED_FORWARD
 
 
 def _kv_heads(fields: ConfigFields, name: str, values: Values) -> Values:
@@ -68,7 +77,7 @@ _FIXED = {
 
 def llama_family(
     model_type: str, name: str, *, fields: FieldTable | None = None, without: tuple[str, ...] = (),
-    fixed: Values | None = None, tensors: Any = LLAMA_TENSORS, **settings: Any,
+    fixed: Values | None = None, tensors: Any = _LLAMA, **settings: Any,
 ) -> Family:  # fmt: skip
     """A family with Llama's fields, `without` some of them, and more; else as `Family`."""
     table = {field: entry for field, entry in _FIELDS.items() if field not in without}
@@ -120,9 +129,9 @@ def _write_smollm3(model: ModelConfig) -> dict[str, Any]:
     return types | {"no_rope_layers": turned, "use_sliding_window": used}
 
 
-MLP_BIAS: FieldTable = {"mlp_bias": ("feed_forward_bias", False)}
+_MLP_BIAS: FieldTable = {"mlp_bias": ("feed_forward_bias", False)}
 LLAMA_FAMILIES = (
-    llama_family("llama", "Llama", more=("LLaMAForCausalLM",), fields=MLP_BIAS),  # the oldest name
+    llama_family("llama", "Llama", more=("LLaMAForCausalLM",), fields=_MLP_BIAS),  # the oldest name
     llama_family(
         "mistral", "Mistral", without=("attention_bias",),
         fields={"sliding_window": window(4096)},
@@ -130,7 +139,7 @@ LLAMA_FAMILIES = (
     ),
     # Llama without a gate.
     llama_family(
-        "arcee", "Arcee", fields=dict(MLP_BIAS) | {"hidden_act": activation("relu2")},
+        "arcee", "Arcee", fields=dict(_MLP_BIAS) | {"hidden_act": activation("relu2")},
         defaults={"max_position_embeddings": 4096, "rms_norm_eps": 1e-5},
     ),
     llama_family(
@@ -144,11 +153,115 @@ LLAMA_FAMILIES = (
         special_read=_read_windows, special_write=_write_windows,
     ),
     llama_family(
-        "smollm3", "SmolLM3", fields=MLP_BIAS,
+        "smollm3", "SmolLM3", fields=_MLP_BIAS,
         defaults={
             "tie_word_embeddings": True, "rope_theta": 2e6, "max_position_embeddings": 32_768,
             "num_key_value_heads": 4,
         },
         special_read=_read_smollm3, special_write=_write_smollm3,
+    ),
+)  # fmt: skip
+
+# Queries, keys and values share one tensor, and so do gate and up.
+_PHI3 = ENDS | PRE_NORMS | {
+    **block(LAYER, "{stack}", attention="self_attn qkv_proj o_proj"),
+    **dense(LAYER + "mlp.gate_up_proj", "{stack}/feed_forward/gate", "{stack}/feed_forward/up"),
+    **dense(LAYER + "mlp.down_proj", "{stack}/feed_forward/down"),
+}  # fmt: skip
+
+_OLMO = {name: layout for name, layout in _LLAMA.items() if "norm" not in name}
+
+# The norms are on the sublayers' outputs.
+_OLMO2 = ENDS | ATTENTION | FEED_FORWARD | {
+    **norm(LAYER + "post_attention_layernorm", "{stack}/attention_output_norm"),
+    **norm(LAYER + "post_feedforward_layernorm", "{stack}/feed_forward_output_norm"),
+}  # fmt: skip
+
+_STARCODER2 = (
+    ENDS | PRE_NORMS | ATTENTION | block(LAYER, "{stack}", feed_forward="mlp.c_fc mlp.c_proj")
+)
+
+
+def _read_phi3_rotary(fields: ConfigFields, name: str, values: Values) -> Values:
+    """Older files call longrope "su", or wrongly "yarn"."""
+    for table in ("rope_parameters", "rope_scaling"):
+        rope = fields.take(table, dict, {})
+        if (rope.get("rope_type") or rope.get("type")) in ("su", "yarn"):
+            fields.override(**{table: {**rope, "rope_type": "longrope"}})
+    return rotary(1.0).read(fields, name, values)
+
+
+def _write_phi3(model: ModelConfig) -> dict[str, Any]:
+    # transformers checks it against max_position_embeddings even without scaling.
+    name = "original_max_position_embeddings"
+    return {name: write_rotary(model).get(name, model.max_len)}
+
+
+def _read_olmo3(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+    """Three of four layers have a window; only the fourth has scaled rotary positions."""
+    # transformers applies rope_theta of older files only to layers without a window.
+    fields.require("rope_theta", 500_000.0, 500_000)
+    size, bases = fields.optional("sliding_window", int, 4096), dict.fromkeys((FULL, SLIDING), 5e5)
+    return read_windows(fields, values, lambda layer: (layer + 1) % 4 != 0, size, bases=bases)
+
+
+def _use_bias(fields: ConfigFields, name: str, values: Values) -> Values:
+    parts = ("qkv_bias", "attention_output_bias", "feed_forward_bias")
+    return dict.fromkeys(parts, fields.take(name, bool, True))
+
+
+_OLMO2_FIXED = {"norm_position": "output", "qk_norm": True, "qk_norm_over": "all_heads"}
+VARIANT_FAMILIES = (
+    llama_family(
+        "phi3", "Phi3", tensors=_PHI3, without=("attention_bias",),
+        fields={
+            "rope_parameters": Field(_read_phi3_rotary, rotary(1.0).write),
+            "sliding_window": window(),
+        },
+        defaults={
+            "max_position_embeddings": 4096, "original_max_position_embeddings": 4096,
+            "rms_norm_eps": 1e-5,
+        },
+        special_write=_write_phi3,
+    ),
+    # Layer norms without scale and bias.
+    llama_family(
+        "olmo", "Olmo", tensors=_OLMO, without=("rms_norm_eps",), fields={"clip_qkv": only(None)},
+        fixed={"norm": "layer_norm", "norm_scale": False, "norm_bias": False, "norm_eps": 1e-5},
+    ),
+    llama_family(
+        "olmo2", "Olmo2", tensors=_OLMO2, fixed=_OLMO2_FIXED, defaults={"rms_norm_eps": 1e-5},
+    ),
+    llama_family(
+        "olmo3", "Olmo3", tensors=_OLMO2, without=("rope_parameters",), fixed=_OLMO2_FIXED,
+        defaults={"rms_norm_eps": 1e-5},
+        special_read=_read_olmo3, special_write=write_by_type,
+    ),
+    llama_family(
+        "starcoder2", "Starcoder2", tensors=_STARCODER2,
+        without=("attention_bias", "rms_norm_eps"),
+        fields={
+            "hidden_act": activation("gelu_pytorch_tanh"),
+            "norm_epsilon": ("norm_eps", 1e-5),
+            "use_bias": Field(_use_bias, lambda model: model.has_bias("qkv")),
+            "sliding_window": window(),
+        },
+        fixed={"norm": "layer_norm", "norm_bias": True},
+        defaults={
+            "tie_word_embeddings": True, "max_position_embeddings": 4096, "num_key_value_heads": 2,
+        },
+    ),
+    llama_family(
+        "granite", "Granite", classified=None,  # transformers has no classifier for it
+        fields={
+            **_MLP_BIAS,
+            "embedding_multiplier": ("embedding_scale", 1.0),
+            "attention_multiplier": ("attention_scale", 1.0),
+            "residual_multiplier": ("residual_scale", 1.0),
+            "logits_scaling": Field(
+                lambda fields, name, _: {"logit_scale": 1 / fields.take(name, float, 1.0)},
+                lambda model: whole(1 / (model.logit_scale or 1.0)),
+            ),
+        },
     ),
 )  # fmt: skip

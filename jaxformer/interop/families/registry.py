@@ -9,13 +9,11 @@ from jaxformer.config.checks import suggestion
 from jaxformer.errors import ConfigError
 from jaxformer.interop.conversion.family import Family, ModelKind
 from jaxformer.interop.families.bart import BART_FAMILIES
-from jaxformer.interop.families.bert import BERT_FAMILIES
+from jaxformer.interop.families.bert import BERT_FAMILIES, MODERNBERT_FAMILIES
 from jaxformer.interop.families.gemma import GEMMA_FAMILIES
 from jaxformer.interop.families.gpt import GPT_FAMILIES, PARALLEL_FAMILIES
-from jaxformer.interop.families.llama import LLAMA_FAMILIES
-from jaxformer.interop.families.llama_variants import VARIANT_FAMILIES
+from jaxformer.interop.families.llama import LLAMA_FAMILIES, VARIANT_FAMILIES
 from jaxformer.interop.families.mixtures import MIXTURE_FAMILIES
-from jaxformer.interop.families.modernbert import MODERNBERT_FAMILIES
 from jaxformer.interop.families.t5 import T5_FAMILIES
 from jaxformer.models import (
     Decoder,
