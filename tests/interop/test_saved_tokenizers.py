@@ -103,19 +103,6 @@ def test_saved_tokenizer_adds_no_tokens_that_the_model_was_not_trained_with(tmp_
     assert saved.encode("a").ids == [97]
 
 
-@pytest.mark.parity
-@pytest.mark.parametrize("kind", ["bert", "roberta", "t5", "gpt2"])
-def test_pairs_of_a_saved_tokenizer_are_those_of_the_folder_in_transformers(tmp_path, kind):
-    import transformers
-
-    saved = tmp_path / "saved"
-    saved.mkdir()
-    saved_pair(tmp_path, saved, kind, has_token_types=kind == "bert")
-    theirs, saved_there = map(transformers.AutoTokenizer.from_pretrained, (tmp_path, saved))
-    assert dict(saved_there(*PAIR)) == {name: theirs(*PAIR)[name] for name in saved_there(*PAIR)}
-    assert ("token_type_ids" in saved_there(*PAIR)) == (kind == "bert")
-
-
 @pytest.fixture(scope="module")
 def chat_folder(tmp_path_factory):
     """A model that was loaded with its chat template, and the folder that it was saved to."""

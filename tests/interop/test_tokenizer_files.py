@@ -73,16 +73,6 @@ def test_pieces_that_the_vocabulary_lacks_are_read_in_other_pieces(tmp_path):
     assert "".join(source.token_texts(source.encode("the"))) == " the"
 
 
-def test_piece_is_a_language_code_of_marian_only_if_it_ends_as_it_begins(tmp_path):
-    tokenizer_folders.marian(tmp_path)
-    path = tmp_path / "vocab.json"
-    vocab = json.loads(path.read_text())
-    path.write_text(json.dumps({**vocab, ">>good": len(vocab), "morning<<": len(vocab) + 1}))
-    encode, text = load(tmp_path).source.encode, "kan<< >>good morning<< eng"
-    assert not {len(vocab), len(vocab) + 1} & set(encode(text).tolist())
-    assert vocab[">>kan<<"] in encode(">>kan<< good").tolist()
-
-
 def test_spellings_of_special_tokens_are_text_everywhere(tmp_path):
     for name, write in FOLDERS.items():
         folder = tmp_path / name
