@@ -117,7 +117,6 @@ ROOMS = {
         "data": set(), "folder": {"data"}, "text_models": {"data", "folder"},
         "tasks": {"data", "folder", "text_models"},
         "weights": {"data", "folder", "text_models", "tasks"},
-        "use": {"data", "folder", "text_models", "tasks", "weights"},
     },
     "text": {
         "tokenizers": set(), "store": set(), "batches": {"store"},

@@ -1,10 +1,6 @@
 """Inspecting the data and the batch of a step before training."""
 
-import collections
 import dataclasses
-import sys
-from collections.abc import Iterable
-from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -17,24 +13,6 @@ from jaxformer.runs.weights.trials import training_runner
 from jaxformer.text import IGNORE
 from jaxformer.training.data import batch_at
 
-_EXAMPLES = 3  # of texts in both parts
-
-
-class SharedTexts(NamedTuple):
-    """Validation texts that also occur in training.
-
-    Args:
-        name: plural name of the texts, such as "paragraphs".
-        total: number of validation texts.
-        shared: number of them in the training data, repetitions included.
-        examples: the first few, each once.
-    """
-
-    name: str
-    total: int
-    shared: int
-    examples: tuple[str, ...]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BatchReport:
@@ -46,14 +24,12 @@ class BatchReport:
         predicted: (labels that count in the loss, all labels); None if there are no labels.
         rows: texts of the first rows, by name, such as "source" and "target". For a mixture,
             "source" is the name of the row's source.
-        marks: how to read these texts.
     """
 
     step: int
     arrays: dict[str, str]
     predicted: tuple[int, int] | None
     rows: tuple[dict[str, str], ...]
-    marks: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,18 +38,16 @@ class DataReport:
 
     Args:
         task: the task, with its model and the summary of its data.
-        view: numbers of documents or rows, and the lengths of training texts in tokens, as the
-            model reads them.
+        view: numbers of documents or rows, the lengths of training texts in tokens, as the model
+            reads them, and the overlap of validation and training data.
         steps_per_epoch: steps in an epoch; None if unknown, and for a mixture, which logs the
             epochs of each source.
-        shared: overlap of validation and training data.
         batch: the training batch of a step.
     """
 
     task: Task
     view: DataView
     steps_per_epoch: float | None
-    shared: tuple[SharedTexts, ...]
     batch: BatchReport
 
 
@@ -106,41 +80,24 @@ def inspect_data(
     prepared = prepare_task(config, task=task)
     batches = prepared.training_data(runner).batches
     parts = runner.num_local_shards * prepared.config.training.accumulate_steps
-    batch = _inspect_batch(prepared, batch_at(batches, step, parts), step, rows)
-    source_names = getattr(batches, "source_names", lambda step: None)(step)
-    if source_names is not None:  # of a mixture
-        named = zip(source_names, batch.rows, strict=False)
-        shown = tuple({"source": name, **row} for name, row in named)
-        batch = dataclasses.replace(batch, rows=shown)
-    view = prepared.data_view()
-    return DataReport(
-        task=prepared,
-        view=view,
-        steps_per_epoch=getattr(batches, "batches_per_epoch", None),
-        shared=tuple(_shared_texts(name, *texts) for name, texts in view.shared.items()),
-        batch=batch,
-    )
-
-
-def _shared_texts(name: str, train: Iterable[str], validation: Iterable[str]) -> SharedTexts:
-    """Counts validation texts that also occur in training; keeps only validation in memory."""
-    counts = collections.Counter(validation)
-    shared = {text for text in train if text in counts}
-    examples = [text for text in counts if text in shared][:_EXAMPLES]
-    return SharedTexts(name, counts.total(), sum(counts[text] for text in shared), tuple(examples))
-
-
-def _inspect_batch(task: Task, batch: Any, step: int, rows: int) -> BatchReport:
-    """Describes a batch, and decodes its first rows."""
+    batch = batch_at(batches, step, parts)
     arrays = {
         jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf)
         for path, leaf in jax.tree.leaves_with_path(batch)
     }
-    labels = arrays.get("labels")
-    return BatchReport(
-        step=step,
-        arrays={name: f"{array.dtype}{list(array.shape)}" for name, array in arrays.items()},
-        predicted=None if labels is None else (int((labels != IGNORE).sum()), labels.size),
-        rows=tuple(task.row_texts(batch, min(rows, sys.maxsize))),
-        marks=task.marks,
+    labels, shown = arrays.get("labels"), prepared.row_texts(batch, rows)
+    source_names = getattr(batches, "source_names", lambda step: None)(step)
+    if source_names is not None:  # of a mixture
+        named = zip(source_names, shown, strict=False)
+        shown = [{"source": name, **row} for name, row in named]
+    return DataReport(
+        task=prepared,
+        view=prepared.data_view(),
+        steps_per_epoch=getattr(batches, "batches_per_epoch", None),
+        batch=BatchReport(
+            step=step,
+            arrays={name: f"{array.dtype}{list(array.shape)}" for name, array in arrays.items()},
+            predicted=None if labels is None else (int((labels != IGNORE).sum()), labels.size),
+            rows=tuple(shown),
+        ),
     )

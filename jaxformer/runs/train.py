@@ -5,32 +5,44 @@ import dataclasses
 import logging
 import os
 import pathlib
+import platform
+import socket
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import jax
+
+from jaxformer import __version__
 from jaxformer.config import ExperimentConfig, changed_settings
-from jaxformer.errors import ConfigError
+from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.modules import layer_execution
 from jaxformer.programs import keep_programs
 from jaxformer.runs.folder import files
-from jaxformer.runs.hosts import require_same_data, require_shared, versions
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.text_models.text_model import TextModel
-from jaxformer.runs.weights.preparing import PreparedRun, prepare_run
+from jaxformer.runs.weights.preparing import prepare_task
 from jaxformer.runs.weights.run_folder import load_base, write_base
 from jaxformer.runs.weights.shapes import require_training_memory
 from jaxformer.runs.weights.source import Start, WeightSource
 from jaxformer.runs.weights.trials import adapt, run_recipe, training_runner
-from jaxformer.storage import LOCK, as_path
+from jaxformer.storage import LOCK, as_path, lock_holder
 from jaxformer.training import FitResult, TrainingData, make_schedule
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.checkpoints.open_run import OpenRun, open_run
 from jaxformer.training.fit import fit_run
-from jaxformer.training.parallel import Runner, in_first_process, require_same
+from jaxformer.training.parallel import (
+    Runner,
+    gather_texts,
+    in_first_process,
+    is_first_process,
+    require_same,
+)
 from jaxformer.training.records.profiles import check_profile
 from jaxformer.training.trial import Recipe, RunSpec, shared_programs
 
 _LOG = logging.getLogger(__name__)
+_LAG = 30.0  # seconds until a network file system shows the files of another host
 
 
 def train_run(
@@ -79,7 +91,7 @@ def train_run(
     if profile is not None:
         check_profile(profile, folder, config.training.steps)  # before the data is read
     keep_programs()
-    require_same("versions, devices and config", versions() | changed_settings(config))
+    require_same("versions, devices and config", _versions() | changed_settings(config))
     with take_folder(folder, config.training.keep_checkpoints, restart=restart) as opened:
         runner = training_runner(config)
         run = start_run(config, opened, runner, task=task, base=base)
@@ -101,10 +113,10 @@ def take_folder(
             files.require_free(folder)  # before anything, even the lock, is written there
 
     def prepare() -> None:
-        if restart:
-            files.remove_run(folder)
         if not files.is_run(folder):
             files.require_free(folder)
+        elif restart:
+            files.remove_run(folder)
 
     return open_run(folder, keep, before=check, prepare=prepare)
 
@@ -124,74 +136,51 @@ def start_run(
     *,
     task: type[Task] | None = None,
     base: str | os.PathLike[str] | None = None,
-    prepared: PreparedRun | None = None,
+    prepared: Task | None = None,
 ) -> StartedRun:
     """`train_run` up to the first step, in a folder from `take_folder`; it may be `prepared`."""
-    folder, is_resumed = opened.folder, files.is_run(opened.folder)
+    folder, trained = opened.folder, 0
+    is_resumed = files.is_run(folder)
     if base is not None and not (is_resumed and config.lora is not None):
         raise ConfigError(
             f"base can be set only for a resumed LoRA run, got {base} for {folder}; omit it"
         )
     if is_resumed:
-        run = _resume(config, opened, runner, task, base, prepared)
-    else:
-        run = _create(config, folder, runner, task, prepared)
-    require_shared(folder)
-    return run
+        files.read_run_config(folder)  # verified before anything depends on it
+        trained = opened.checkpoints.step_to_resume(config.training.steps)
+    if prepared is None:
+        prepared = prepare_task(config, task=task, folder=folder if is_resumed else None)
+    run_task, data = _with_batches(prepared, runner)
+    if is_resumed:
+        files.check_same_run(folder, run_task.config, run_task.summary, trained)
+    start, source = None, None if trained else run_task.source
+    if is_resumed and config.lora is not None:
+        start, source = load_base(run_task.model, folder, runner, base), None
+    _log_settings(run_task, data)
+    if source is not None:
+        start = _started_from(source, run_task.model, runner)
+    recipe = _recipe(run_task.model, start)
+    values = {"data": run_task.summary.fingerprint, "the newest checkpoint": trained}
+    if source is not None and runner.num_hosts > 1:  # the digest reads all weights
+        values["init_from"] = f"{source.name}, {source.digest}"
+    require_same("data", values)
+    in_first_process("start the run folder", lambda: _write_folder(folder, run_task))
+    _require_shared(folder)
+    return StartedRun(run_task, data, recipe)
 
 
-def _create(
-    config: ExperimentConfig,
-    folder: pathlib.Path,
-    runner: Runner,
-    task: type[Task] | None,
-    prepared: PreparedRun | None,
-) -> StartedRun:
-    """Makes the folder of a new run, which starts from init_from, or from random parameters."""
-    new_task, source = prepared or prepare_run(config, task)
-    new_task, data = _with_batches(new_task, runner)
-    _log_settings(new_task, data, is_resumed=False)
-    start = None if source is None else _started_from(source, new_task.model, runner)
-    recipe = _recipe(new_task.model, start)
-    require_same_data(new_task.summary, 0, source, runner)
+def _write_folder(folder: pathlib.Path, task: Task) -> None:
+    """Makes the folder of a new run, or replaces the config of a resumed one."""
 
     def write(draft: pathlib.Path) -> None:
-        new_task.save(draft)
-        if source is not None and new_task.config.lora is not None:
-            write_base(draft, source)
+        task.save(draft)
+        if task.source is not None and task.config.lora is not None:
+            write_base(draft, task.source)
 
-    in_first_process(
-        "start the run folder",
-        lambda: files.start_folder(folder, new_task.config, new_task.summary, write),
-    )
-    return StartedRun(new_task, data, recipe)
-
-
-def _resume(
-    config: ExperimentConfig,
-    opened: OpenRun,
-    runner: Runner,
-    task: type[Task] | None,
-    base: str | os.PathLike[str] | None,
-    prepared: PreparedRun | None,
-) -> StartedRun:
-    """Goes on with a run, whose config and data must be the same."""
-    folder = opened.folder
-    files.read_run_config(folder)  # verified before anything depends on it
-    trained = opened.checkpoints.step_to_resume(config.training.steps)
-    same_task, source = prepared or prepare_run(config, task, folder)
-    same_task, data = _with_batches(same_task, runner)
-    files.check_same_run(folder, same_task.config, same_task.summary, trained)
-    start = None
-    if config.lora is not None:
-        start, source = load_base(same_task.model, folder, runner, base), None
-    elif source is not None and not trained:
-        start = _started_from(source, same_task.model, runner)
-    _log_settings(same_task, data, is_resumed=True)
-    recipe = _recipe(same_task.model, start)
-    require_same_data(same_task.summary, trained, source, runner)
-    in_first_process("start the run folder", lambda: files.update_config(folder, same_task.config))
-    return StartedRun(same_task, data, recipe)
+    if files.is_run(folder):
+        files.update_config(folder, task.config)
+    else:
+        files.start_folder(folder, task.config, task.summary, write)
 
 
 def _with_batches(task: Task, runner: Runner) -> tuple[Task, TrainingData]:
@@ -222,7 +211,7 @@ def _recipe(model: TextModel, start: Start | None) -> Recipe:
     return run_recipe(model, *adapt(model, start))
 
 
-def _log_settings(task: Task, data: TrainingData, *, is_resumed: bool) -> None:
+def _log_settings(task: Task, data: TrainingData) -> None:
     """Logs how full rows are, a decay that does not end with training, and how layers run."""
     config, epoch = task.config, getattr(data.batches, "batches_per_epoch", None)
     steps, schedule = config.training.steps, config.schedule
@@ -236,11 +225,36 @@ def _log_settings(task: Task, data: TrainingData, *, is_resumed: bool) -> None:
             _LOG.warning(f"{line}; padding costs time: lower model.max_len")
     if schedule.decay_steps not in (None, steps):
         share = float(make_schedule(1.0, schedule)(steps))
-        key = "warmup" if steps <= schedule.warmup_steps else "decay"
-        remedy = "a run keeps its schedule" if is_resumed else f"change schedule.{key}_steps"
         _LOG.warning(
             f"the decay of the learning rate ends at step {schedule.decay_steps:,}, training at "
-            f"step {steps:,}, with {share:.0%} of the peak; {remedy}"
+            f"step {steps:,}, with {share:.0%} of the peak"
         )
     execution = layer_execution(config.model)
     _LOG.info(f"layers run as a {execution.name}: {execution.reason}")
+
+
+def _versions() -> dict[str, object]:
+    """Versions that must be equal on all hosts, besides config and data."""
+    return {
+        "jaxformer": __version__,
+        "jax": jax.__version__,
+        "Python": ".".join(platform.python_version_tuple()[:2]),
+        "the number of devices": jax.local_device_count(),
+    }
+
+
+def _require_shared(folder: pathlib.Path) -> None:
+    """Raises CheckpointError if a host does not see the first host's run folder."""
+    holder = gather_texts(lock_holder(folder))[0]
+    deadline = time.monotonic() + _LAG
+
+    def is_seen() -> bool:
+        return files.is_run(folder) and lock_holder(folder) == holder
+
+    while not is_seen() and not is_first_process() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if hosts := "".join(gather_texts("" if is_seen() else f" {socket.gethostname()}")):
+        raise CheckpointError(
+            f"out={folder} must be on a file system that all hosts share; the first host's folder "
+            f"is not seen by{hosts}"
+        )

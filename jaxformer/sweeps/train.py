@@ -12,7 +12,7 @@ from jaxformer.programs import keep_programs
 from jaxformer.runs.folder.files import is_run
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.train import StartedRun, start_run, take_folder
-from jaxformer.runs.weights.preparing import PreparedRun, prepare_run
+from jaxformer.runs.weights.preparing import prepare_task
 from jaxformer.runs.weights.trials import numbers_of, with_numbers
 from jaxformer.storage import as_path
 from jaxformer.sweeps.configs import NamedConfigs, sweep_configs
@@ -136,20 +136,19 @@ def _start_group(
 ) -> list[SweepSpec]:
     """Prepares the data of runs that differ in numbers only, once for each seed."""
     runner = TogetherRunner(len(group), shares_batches=False)
-    prepared: dict[int, PreparedRun] = {}
+    prepared: dict[int, Task] = {}
     started: dict[str, StartedRun] = {}
     for name, config in group.items():
         if config.seed not in prepared:
             folder = opened[name].folder
             resumed = folder if is_run(folder) else None
-            prepared[config.seed] = prepare_run(config, task, resumed)
-        seed_task, source = prepared[config.seed]
+            prepared[config.seed] = prepare_task(config, task=task, folder=resumed)
+        seed_task = prepared[config.seed]
         filled = with_numbers(seed_task.config, numbers_of(config))
         run_task = seed_task.with_config(dataclasses.replace(filled, out=config.out))
         started[name] = start_run(
-            run_task.config, opened[name], runner, task=task,
-            prepared=PreparedRun(run_task, source),
-        )  # fmt: skip
+            run_task.config, opened[name], runner, task=task, prepared=run_task
+        )
     first = next(iter(started.values()))
     if on_start is not None:
         on_start(first.task)

@@ -1,8 +1,11 @@
-"""Folders of Hugging Face that several files of tests use."""
+"""Folders of runs and of Hugging Face that several files of tests use."""
+
+import pathlib
 
 import pytest
 
-from tests.runs import pretrained_folders
+from jaxformer import runs
+from tests.runs import pretrained_folders, test_start
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +21,11 @@ def folders(tmp_path_factory):
         return written[key]
 
     return get
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """The folder of a finished run of a decoder, from which others start."""
+    run_config = test_start.config(tmp_path_factory.mktemp("source"))
+    runs.train_run(run_config)
+    return pathlib.Path(run_config.out)

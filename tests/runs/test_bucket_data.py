@@ -5,11 +5,9 @@ import pytest
 
 from jaxformer import runs
 from jaxformer.config import MixtureSourceConfig
-from tests.runs import tiny
+from tests.runs import test_prepared_text, tiny
 
-WORDS = ["cat", "dog", "mat", "log", "sat", "ran", "on", "to", "the", "a"]
-RNG = np.random.default_rng(0)
-TEXTS = [" ".join(RNG.choice(WORDS, 30)) + "." for _ in range(40)]
+TEXTS = test_prepared_text.TEXTS
 
 
 @pytest.fixture

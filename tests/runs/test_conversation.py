@@ -2,13 +2,14 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 
 from jaxformer import runs
-from jaxformer.config import SamplesConfig
+from jaxformer.config import SamplesConfig, SamplingConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.models import Decoder
+from jaxformer.inference import generate
 from tests.runs import tiny
 
 WORDS = "one two three four five six".split()
@@ -73,15 +74,12 @@ def test_run_is_trained_and_opened(trained):
 def test_answers_are_what_the_model_finds_likeliest_behind_the_question(trained):
     run = runs.open_run(trained[0] / "run")
     question = "two six"
-    ids = run.template.encode_prompt(messages(question)[:1])
-    expected = []
-    for _ in range(3):
-        logits = Decoder(run.config.model).apply({"params": run.params}, np.array(ids)[None]).logits
-        best = int(logits[0, -1, : run.tokenizer.vocab_size].argmax())
-        if best == run.template.end_of_answer:
-            break
-        expected.append(best)
-        ids = [*ids, best]
+    ids = run.template.encode_prompt(messages(question)[:1]).tolist()
+    (expected,) = generate(
+        run.module, run.params, [ids], max_new_tokens=3, rng=jax.random.key(0),
+        sampling=SamplingConfig(temperature=0.0), vocab_size=run.tokenizer.vocab_size,
+        stop_tokens=(run.template.end_of_answer,),
+    )  # fmt: skip
     options = {"max_new_tokens": 3, "temperature": 0.0}
     answer = run.generate(question, **options)
     assert answer == run.decode(expected)

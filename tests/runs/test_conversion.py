@@ -102,31 +102,24 @@ def test_run_is_written_as_the_family_that_it_was_loaded_as(folders, tmp_path):
     assert old.read_bytes() == new.read_bytes()
 
 
-OPTIONS = {
-    "model_type": "llama", "step": 1, "base": "base", "dtype": "bfloat16", "ignore": ["one"],
-    "source_language": "en", "target_language": "de",
-}  # fmt: skip
-
-
 @pytest.mark.parametrize(
-    ("target", "imports", "names"),
+    ("target", "imports", "options", "message"),
     [
-        ("run", True, "model_type step base"),
-        ("run", False, "ignore source_language target_language"),
-        ("a.safetensors", True, "model_type step base source_language target_language"),
-        ("a.safetensors", False, "model_type dtype ignore source_language target_language"),
+        ("run", True, {"model_type": "llama"}, "model_type has no effect on what is written"),
+        ("a.safetensors", False, {"model_type": "llama"}, "model_type has no effect on what"),
+        ("a.safetensors", False, {"adapter": True}, "adapter has no effect on what is written"),
+        ("hf", False, {"adapter": True, "dtype": "bfloat16"}, "dtype has no effect on what is"),
+        ("run", True, {"step": 1}, "step can only be set for a run, got 1"),
+        ("a.safetensors", False, {"dtype": "bfloat16"}, "dtype can only be set for a Hugging"),
+        ("hf", False, {"target_language": "de"}, "target_language can only be set for a Hugging"),
     ],
 )
-def test_options_of_other_conversions_are_refused(target, imports, names, folders, tmp_path):
-    """Those that are not refused meet a source that cannot be used."""
-    source = folders("llama")[0] if imports else tmp_path / "absent"
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "file").touch()
-    (tmp_path / "a.safetensors").touch()
-    for name, value in OPTIONS.items():
-        with pytest.raises(ValueError) as error:
-            runs.convert(source, tmp_path / target, **{name: value})
-        assert ("has no effect on what is written" in str(error.value)) == (name in names.split())
+def test_options_of_other_conversions_are_refused(
+    target, imports, options, message, folders, tmp_path
+):
+    source = folders("llama")[0] if imports else tmp_path / "run-folder"
+    with pytest.raises(ConfigError, match=message):
+        runs.convert(source, tmp_path / target, **options)
 
 
 def test_parameters_of_any_run_are_one_file_with_a_config_beside_it(folders, tmp_path):

@@ -113,6 +113,8 @@ def test_settings_are_refused_for_the_kind_of_model_that_has_no_option(
             run.attention(TEXT)
         with pytest.raises(ConfigError, match=f"{setting}={value}"):
             run.translate([TEXT])
+        with pytest.raises(ConfigError, match=f"{setting}={value}"):
+            run.evaluate([tiny.write(tmp_path / "pairs.tsv", [f"{TEXT}\tthe dog"])])
         assert len(run.attention(TEXT, target="the dog")) == 3
     else:
         with pytest.raises(ConfigError, match=f"beside the others: {setting}={value};"):
@@ -144,10 +146,3 @@ def test_settings_that_are_refused_together_are_written_as_they_were(
     written = json.loads((tmp_path / "again" / "generation_config.json").read_text())
     assert settings.items() <= written.items()
     assert "max_new_tokens" not in written  # no limit that the folder does not have
-
-
-def test_files_are_not_scored_by_another_translation_than_the_folder_asks_for(folders, tmp_path):
-    folder = with_settings(folders("t5")[0], tmp_path / "model", typical_p=0.9)
-    pairs = tiny.write(tmp_path / "pairs.tsv", [f"{TEXT}\tthe dog"])
-    with pytest.raises(ConfigError, match="typical_p=0.9"):
-        runs.open_run(folder).evaluate([pairs])

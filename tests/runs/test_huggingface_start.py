@@ -14,7 +14,6 @@ from jaxformer.errors import ConfigError
 from jaxformer.interop import (
     load_huggingface,
 )
-from jaxformer.runs.weights.preparing import prepare_run
 from jaxformer.training import SingleRunner
 from tests.runs import pretrained_folders, tiny
 
@@ -79,8 +78,8 @@ def test_lora_trains_beside_the_weights_of_a_folder(folders, tmp_path):
     opened = runs.open_run(adapter).params["stack"]["layers"]["attention"]
     for name in ("query_kernel", "value_kernel"):
         np.testing.assert_allclose(opened[name], attention[name], rtol=0, atol=1e-6)
-    task, source = prepare_run(starting(tmp_path, adapter, model={"max_len": 8}))
-    start = source.start(task.model, SingleRunner()).params["stack"]["layers"]["attention"]
+    task = runs.prepare_task(starting(tmp_path, adapter, model={"max_len": 8}))
+    start = task.source.start(task.model, SingleRunner()).params["stack"]["layers"]["attention"]
     np.testing.assert_array_equal(start["query_kernel"], opened["query_kernel"])
 
 

@@ -222,8 +222,8 @@ def test_ids_need_the_hub_and_other_missing_folders_are_runs(monkeypatch, tmp_pa
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("llama-score", "a decoder that classifies"),
-        ("bert-tokens", "an encoder that classifies ea"),
+        ("llama-score", "a decoder classifier"),
+        ("bert-tokens", "a token classifier"),
     ],
 )
 def test_model_that_no_command_uses_is_for_python(tmp_path, name, kind):

@@ -71,18 +71,3 @@ def test_prompts_from_the_validation_text_end_with_a_word(tmp_path, line, max_le
     model = runs.LanguageModel(config=config, tokenizers=(text.byte_tokenizer(),))
     task = runs.LanguageModelTask(model=model)
     assert task.default_prompts([f"  {line}\n"]) == (prompt,) * 3
-
-
-@pytest.mark.parametrize("architecture", ["decoder", "encoder"])
-def test_how_full_sequences_are_is_logged_before_the_first_step(tmp_path, architecture):
-    path = tiny.write(tmp_path / "text.txt", ["one two one two"] * 20)  # 224 bytes for training
-    config = tiny.config_of_text(
-        tmp_path,
-        {"paths": (path,)},
-        architecture,
-        tokenizer={"kind": "byte"},
-        model={"max_len": 90},
-    )
-    assert "training sequences: 3 of 90 tokens, 83% full" in tiny.logged_before_the_first_step(
-        config
-    )

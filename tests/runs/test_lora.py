@@ -14,7 +14,6 @@ from jaxformer.config import (
     MeshConfig,
 )
 from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.runs.weights.preparing import prepare_run
 from jaxformer.runs.weights.trials import adapt, combine_of
 from jaxformer.training import SingleRunner
 from tests.runs import test_start, tiny
@@ -34,14 +33,6 @@ def config(folder, lines=OWN, **changes):
 def adapting(folder, source, **changes):
     """A config that trains matrices beside the weights of a run."""
     return config(folder, OTHER * 2, **{"init_from": str(source), "lora": LORA} | changes)
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory):
-    """The folder of a finished run of a decoder."""
-    run_config = config(tmp_path_factory.mktemp("source"))
-    runs.train_run(run_config)
-    return pathlib.Path(run_config.out)
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +69,8 @@ def test_run_trains_and_stores_matrices_alone(source, adapted):
 
 
 def test_run_starts_as_its_base_to_the_bit(source, tmp_path):
-    task, base = prepare_run(adapting(tmp_path, source))
-    matrices, frozen = adapt(task.model, base.start(task.model, SingleRunner()))
+    task = runs.prepare_task(adapting(tmp_path, source))
+    matrices, frozen = adapt(task.model, task.source.start(task.model, SingleRunner()))
     run = runs.open_run(source)
     assert_same(frozen, run.params)
     combined = combine_of(task.config.lora)(matrices, frozen)
@@ -163,8 +154,8 @@ def test_run_starts_from_merged_weights_of_one_with_lora(adapted, tmp_path):
     run_config, _, _ = adapted
     merged = runs.open_run(run_config.out).params
     again = adapting(tmp_path, run_config.out, lora=LoraConfig(rank=3, targets=("*up_kernel",)))
-    task, first = prepare_run(again)
-    assert_same(first.start(task, SingleRunner()).params, merged)
+    task = runs.prepare_task(again)
+    assert_same(task.source.start(task.model, SingleRunner()).params, merged)
     runs.train_run(tiny.change(again, training={"steps": 1}))
     params = runs.open_run(again.out).params
     feed_forward = params["stack"]["layers"].pop("feed_forward")

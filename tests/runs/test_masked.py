@@ -10,7 +10,6 @@ from jaxformer import runs
 from jaxformer.config import MeshConfig, MeshRule, SamplesConfig
 from jaxformer.errors import DataError
 from jaxformer.models import MaskedLanguageModel
-from jaxformer.runs.weights.preparing import prepare_run
 from jaxformer.training import SingleRunner, make_runner
 from tests.runs import test_classification, tiny
 
@@ -145,8 +144,8 @@ def test_classifier_starts_from_the_encoder_of_a_masked_language_model(run, tmp_
         config = dataclasses.replace(
             config, init_from=f"{classifier_config.out}@1", out=str(tmp_path / "new")
         )
-        task, source = prepare_run(config)
-        return source.start(task.model, runner)
+        task = runs.prepare_task(config)
+        return task.source.start(task.model, runner)
 
     params = started(classifier_config, SingleRunner()).params
     jax.tree.map(np.testing.assert_array_equal, params, classifier)

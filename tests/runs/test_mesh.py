@@ -6,7 +6,6 @@ import pytest
 
 from jaxformer import runs
 from jaxformer.config import MeshConfig
-from jaxformer.errors import ConfigError
 from jaxformer.training import read_metrics
 from tests.runs import tiny
 
@@ -33,16 +32,3 @@ def test_run_goes_on_from_a_mesh_to_one_device_as_if_it_had_been_there(tmp_path)
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     validation = [runs.open_run(folder / "run").evaluate().loss for folder in (single, split)]
     assert validation[0] == pytest.approx(validation[1], rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("mesh", "training", "message"),
-    [
-        (MeshConfig(tensor=2), {"runner": "pmap"}, "no effect with training.runner='pmap'"),
-        (MeshConfig(tensor=4), {}, "must divide model.num_heads, .* tensor=4 and num_heads=2"),
-        (MeshConfig(sequence=8), {}, "sequence=8 and max_len=12; change one of them"),
-    ],
-)
-def test_mesh_that_cannot_split_the_model_is_refused(tmp_path, mesh, training, message):
-    with pytest.raises(ConfigError, match=message):
-        experiment(tmp_path, 4, mesh, **training)

@@ -1,6 +1,7 @@
 """The positions of models, taken from parameters of the models' own structure."""
 
 import dataclasses
+import functools
 
 import jax
 import numpy as np
@@ -56,29 +57,23 @@ def test_positions_without_parameters_are_those_of_the_functions(kind):
     np.testing.assert_array_equal(encoding.values, expected)
 
 
-def test_learned_positions_are_the_first_rows_of_the_parameters():
-    for kind, path in (
-        ("decoder", lambda params: params),
-        ("masked", lambda params: params["encoder"]),
-        ("classifier", lambda params: params["encoder"]),
-    ):
-        config, params = model(kind, "learned")
-        encodings = runs.model_positions(config, params, 11)
-        assert list(encodings) == ["model"] and encodings["model"].kind == "learned"
-        table = path(params)["positions"]["embedding"]
-        np.testing.assert_array_equal(encodings["model"].values, table)
-        first = runs.model_positions(config, params, 4)["model"].values
-        np.testing.assert_array_equal(first, table[:4])
-
-
-def test_encoder_and_decoder_have_learned_positions_of_their_own():
-    config, params = model("encoder_decoder", "learned")
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [
+        ("decoder", {"model": ()}),
+        ("masked", {"model": ("encoder",)}),
+        ("classifier", {"model": ("encoder",)}),
+        ("encoder_decoder", {"encoder": ("encoder",), "decoder": ("decoder",)}),
+    ],
+)
+def test_learned_positions_are_the_first_rows_of_the_parameters(kind, parts):
+    config, params = model(kind, "learned")
     encodings = runs.model_positions(config, params, 5)
-    assert list(encodings) == ["encoder", "decoder"]
-    for part, positions in encodings.items():
-        table = params[part]["positions"]["embedding"]
-        np.testing.assert_array_equal(positions.values, table[:5])
-    assert (encodings["encoder"].values != encodings["decoder"].values).any()
+    assert list(encodings) == list(parts)
+    for part, path in parts.items():
+        table = functools.reduce(dict.get, path, params)["positions"]["embedding"]
+        assert encodings[part].kind == "learned"
+        np.testing.assert_array_equal(encodings[part].values, table[:5])
 
 
 def test_alibi_is_the_bias_by_the_distance_a_mask_leaves():
@@ -107,22 +102,10 @@ def test_relative_positions_are_the_learned_biases_of_buckets():
     assert encodings["decoder"].kind == "relative"
 
 
-def test_positions_that_layers_override_are_shown_by_the_first_of_them():
-    alibi, relative = LayerConfig(positions="alibi"), LayerConfig(positions="relative")
-    config, params = model("decoder", "rotary", layers=(LayerConfig(), alibi, relative), depth=7)
-    encodings = runs.model_positions(config, params, 5)
-    assert {name: positions.kind for name, positions in encodings.items()} == {
-        "model": "rotary", "model_layer_1": "alibi", "model_layer_2": "relative",
-    }  # fmt: skip
-    expected = AlibiBias(alibi_slopes(3)).array(5, 5)[:, 4]
-    np.testing.assert_array_equal(encodings["model_layer_1"].values, expected)
-    table = params["layer_positions_1"]["table"]
-    np.testing.assert_array_equal(encodings["model_layer_2"].values[:, ::-1].T, table[:5])
-    config, params = model("encoder_decoder", "none", layers=(alibi,))
-    assert list(runs.model_positions(config, params, 5)) == ["encoder_layer_0", "decoder_layer_0"]
-
-
 def test_model_without_positions_and_impossible_lengths_are_refused():
+    layers = (LayerConfig(positions="alibi"),)
+    with pytest.raises(ConfigError, match="no positions to show: its config has positions='none'"):
+        runs.model_positions(*model("encoder_decoder", "none", layers=layers), 3)
     with pytest.raises(ConfigError, match="no positions to show: its config has positions='none'"):
         runs.model_positions(*model("decoder", "none"), 3)
     for length in (0, 12):

@@ -70,7 +70,7 @@ def test_inspect_describes_a_sample_of_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(scan_module, "_SAMPLE", 300)
     report = runs.inspect_data(experiment(tmp_path, "pairs"))
     assert report.view.train == len(TEXTS) - report.view.validation > 0
-    assert [shared.name for shared in report.shared] == [
+    assert [shared.name for shared in report.view.shared] == [
         "sources, in a sample", "targets, in a sample", "pairs, in a sample",
     ]  # fmt: skip
-    assert all(texts.shared == 0 for texts in report.shared)
+    assert all(texts.shared == 0 for texts in report.view.shared)

@@ -38,14 +38,6 @@ def test_run_is_trained_and_opened(tmp_path):
     assert run.evaluate([config.data.paths[0]]).predicted > evaluation.predicted
 
 
-def test_run_goes_on_as_if_it_had_not_stopped(tmp_path):
-    (tmp_path / "whole").mkdir()
-    whole = runs.train_run(experiment(tmp_path / "whole", training={"steps": 6}))
-    runs.train_run(experiment(tmp_path))
-    results = whole, runs.train_run(experiment(tmp_path, training={"steps": 6}))
-    np.testing.assert_array_equal(*(tiny.leaf(result.params) for result in results))
-
-
 def test_nothing_is_read_or_trained_again(tmp_path, monkeypatch):
     config = experiment(tmp_path, tokenizer={"kind": "bpe", "vocab_size": 300})
     first, lines = tiny.logged_of_data(config)
@@ -133,12 +125,3 @@ def test_built_in_documents_are_split_and_have_each_paragraph_once(tmp_path):
     texts = [p for part in parts for document in part for p in set(paragraphs(document))]
     everywhere = {p for document in text.python_documents() for p in paragraphs(document)}
     assert len(texts) - len(set(texts)) <= 1 and len(set(texts) ^ everywhere) <= 3  # one is cut
-
-
-def test_built_in_documents_may_be_validated_on_files(tmp_path):
-    path = tiny.write(tmp_path / "held.txt", ["another text"])
-    data = {"source": "python", "validation_paths": (path,)}
-    config = tiny.config(tmp_path, architecture="decoder", data=data)
-    source = runs.LanguageModelTask.read(config).train[""]
-    assert "".join(source.validation_texts).strip() == "another text"
-    assert len(source.train_texts) > 70

@@ -1,7 +1,6 @@
 """Runs that start from the weights and tokenizers of others: fine-tuning."""
 
 import dataclasses
-import pathlib
 import shutil
 
 import jax
@@ -17,8 +16,6 @@ from jaxformer.config import (
     config_to_toml,
 )
 from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.runs.weights.preparing import prepare_run
-from jaxformer.runs.weights.run_folder import RunWeights
 from jaxformer.training import SingleRunner, make_runner
 from tests.runs import tiny
 from tests.training import saved
@@ -36,14 +33,6 @@ def config(folder, lines=OWN, **changes):
     changes["model"] = {"vocab_size": 17, "dropout_rate": 0.0} | changes.get("model", {})
     changes["training"] = {"steps": 4, "checkpoint_every": 2} | changes.get("training", {})
     return tiny.config(folder, architecture="decoder", data=data, **changes)
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory):
-    """The folder of a finished run of a decoder."""
-    run_config = config(tmp_path_factory.mktemp("source"))
-    runs.train_run(run_config)
-    return pathlib.Path(run_config.out)
 
 
 def starting(run_config, source, **changes):
@@ -88,23 +77,17 @@ def test_start_is_resumed_bitwise_and_without_its_source(source, tmp_path):
 
 
 def test_chosen_step_is_started_from(source, tmp_path):
-    task, chosen = prepare_run(starting(config(tmp_path), f"{source}@2"))
-    start = chosen.start(task, SingleRunner())
-    assert chosen.step == 2
+    task = runs.prepare_task(starting(config(tmp_path), f"{source}@2"))
+    start = task.source.start(task.model, SingleRunner())
+    assert task.source.step == 2
     jax.tree.map(np.testing.assert_array_equal, start.params, runs.open_run(source, 2).params)
-
-
-def test_one_host_does_not_read_the_weights_to_compare_them(source, tmp_path, monkeypatch):
-    monkeypatch.setattr(RunWeights, "digest", property(None))
-    run_config = tiny.standing_still(starting(config(tmp_path), source))
-    assert runs.train_run(run_config).step == 1
 
 
 def test_hosts_know_by_a_fingerprint_that_they_start_from_other_weights(
     source, tmp_path, monkeypatch
 ):
     """Here a host's own copy, at the same path, has another bit in it, and is whole."""
-    identities = []
+    digests = []
     for host in ("one", "two"):
         shutil.copytree(source, tmp_path / host / "source")
         monkeypatch.chdir(tmp_path / host)
@@ -113,11 +96,11 @@ def test_hosts_know_by_a_fingerprint_that_they_start_from_other_weights(
             saved.flip(saved.data_file(step))
             saved.sign(step)
         run_config = starting(config(tmp_path), "source")
-        identities.append(prepare_run(run_config).source.identity)
-    assert identities[0] != identities[1] and all(
-        identity.startswith("source@4, ") for identity in identities
-    )
-    assert prepare_run(config(tmp_path)).source is None
+        start = runs.prepare_task(run_config).source
+        assert start.name == "source@4"
+        digests.append(start.digest)
+    assert digests[0] != digests[1]
+    assert runs.prepare_task(config(tmp_path)).source is None
 
 
 def test_start_on_a_mesh_is_on_no_device_as_a_whole(source, tmp_path):
@@ -126,8 +109,8 @@ def test_start_on_a_mesh_is_on_no_device_as_a_whole(source, tmp_path):
     run_config = dataclasses.replace(
         tiny.standing_still(run_config), mesh=MeshConfig(fsdp=2, tensor=2)
     )
-    task, chosen = prepare_run(run_config)
-    params = chosen.start(task, make_runner(mesh=run_config.mesh, devices=4)).params
+    task = runs.prepare_task(run_config)
+    params = task.source.start(task.model, make_runner(mesh=run_config.mesh, devices=4)).params
     kernel = params["stack"]["layers"]["feed_forward"]["up_kernel"]
     assert kernel.addressable_shards[0].data.size == kernel.size // 4
     jax.tree.map(np.testing.assert_array_equal, params, before.params)
@@ -154,19 +137,22 @@ def test_start_from_another_model_is_refused(source, tmp_path, change, message):
     assert not (tmp_path / "run").exists()
 
 
-def test_base_of_positions_may_differ_where_they_rotate(tmp_path):
-    """A base stretches what rotary positions turn; of added ones, the weights have learnt it."""
-    for kind, error, message in (
+@pytest.mark.parametrize(
+    ("positions", "error", "message"),
+    [
         (RotaryConfig, CheckpointError, "checkpoint"),  # what comes next is missing
         (SinusoidalConfig, ConfigError, "model.positions.base: 100.0 there, 900.0 here"),
-    ):
-        there, here = (
-            tiny.change(config(tmp_path), model={"positions": kind(base=base)})
-            for base in (100.0, 900.0)
-        )
-        tiny.put_config(tmp_path / "other", config_to_toml(there))
-        with pytest.raises(error, match=message):
-            prepare_run(dataclasses.replace(here, init_from=str(tmp_path / "other")))
+    ],
+)
+def test_base_of_positions_may_differ_where_they_rotate(tmp_path, positions, error, message):
+    """A base stretches what rotary positions turn; of added ones, the weights have learnt it."""
+    there, here = (
+        tiny.change(config(tmp_path), model={"positions": positions(base=base)})
+        for base in (100.0, 900.0)
+    )
+    tiny.put_config(tmp_path / "other", config_to_toml(there))
+    with pytest.raises(error, match=message):
+        runs.prepare_task(dataclasses.replace(here, init_from=str(tmp_path / "other")))
 
 
 @pytest.mark.parametrize(
@@ -174,7 +160,7 @@ def test_base_of_positions_may_differ_where_they_rotate(tmp_path):
     [
         ("{source}@3", CheckpointError, r"has no checkpoint of step 3, only \[2, 4\]"),
         ("{folder}/absent", CheckpointError, "absent is not a run folder: there is no such"),
-        ("{folder}/run", ConfigError, "init_from must be another run than out, got .*/run for"),
+        ("{folder}/run", CheckpointError, "run is not a run folder: it has no config.toml"),
         (
             "{folder}/translator",
             ConfigError,

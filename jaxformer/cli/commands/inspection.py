@@ -48,7 +48,7 @@ def inspect(
     experiment = read_config(config, flags)
     start_jax(experiment)
     from jaxformer import runs
-    from jaxformer.runs.data.values import counted
+    from jaxformer.runs.data.view import counted
 
     report = runs.inspect_data(experiment, step or 0, rows=3 if rows is None else rows)
     show_named("model", report.task.model.kind)
@@ -60,7 +60,7 @@ def inspect(
         if sizes.size
     ]
     show_named("lengths", *lengths)
-    for index, shared in enumerate(report.shared):
+    for index, shared in enumerate(report.view.shared):
         total = counted(shared.total, f"validation {shared.name}")
         examples = [f"- {_cut(example, _EXAMPLE)}" for example in shared.examples]
         count = f"{shared.shared:,} of {total} also in the training data"
@@ -71,8 +71,7 @@ def inspect(
 def _show_run(folder: pathlib.Path) -> None:
     """Prints the config, data and progress of a run, and commands to run next."""
     from jaxformer import runs
-    from jaxformer.runs.data.values import load_summary
-    from jaxformer.runs.folder.files import CHECKPOINTS
+    from jaxformer.runs.folder.files import CHECKPOINTS, load_summary
     from jaxformer.training.checkpoints import Checkpoints, checkpoint_steps
 
     config = runs.read_run_config(folder)
@@ -103,7 +102,7 @@ def _show_run(folder: pathlib.Path) -> None:
 
 def _show_data(report: "DataReport") -> None:
     """Prints the sizes of the data, and the epochs."""
-    from jaxformer.runs.data.values import counted
+    from jaxformer.runs.data.view import counted
 
     # With several columns, only the tokens of the last one, which is predicted, are counted.
     view, columns = report.view, [*report.view.lengths]
@@ -130,8 +129,8 @@ def _show_batch(report: "DataReport") -> None:
     if batch.predicted is not None:
         count, total = batch.predicted
         show_named("loss", f"{count:,} of {total:,} labels are counted; each label is one {unit}")
-    if batch.rows and batch.marks:
-        show_named("marks", batch.marks)
+    if batch.rows and report.task.marks:
+        show_named("marks", report.task.marks)
     for index, row in enumerate(batch.rows):
         show(f"row {index}")
         for name, text in row.items():

@@ -1,19 +1,35 @@
 """Text of a run before it is encoded: documents or token files, for training and validation."""
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from jaxformer import text
 from jaxformer.config import DataConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.runs.data.byte_progress import byte_progress
 from jaxformer.runs.data.prepare import cache_dir
 from jaxformer.storage import real_path
 from jaxformer.text.sources.checked_tokens import check_token_files
 from jaxformer.text.sources.documents import BUILT_IN, without_repeats
 from jaxformer.text.sources.files import file_states
 from jaxformer.text.sources.token_files import TokenFiles
+from jaxformer.training.parallel import is_first_process
+
+
+@contextlib.contextmanager
+def byte_progress(doing: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Yields a function that shows in a terminal how many bytes are done."""
+    console = Console(file=sys.stderr, quiet=not is_first_process())
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True)
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True,
+                  disable=not console.is_terminal) as bar:  # fmt: skip
+        task = bar.add_task(doing, total=total)
+        yield lambda done: bar.update(task, completed=done)
 
 
 def scan_files(
@@ -46,80 +62,51 @@ def require_other_files(config: DataConfig) -> None:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class DocumentText:
-    """Documents: those of a corpus that is split, or of one for training and one for validation."""
+class TextSource(NamedTuple):
+    """Text for training and validation: documents, or token files, which have no texts.
 
-    corpus: text.Corpus
-    held_out: text.Corpus | None = None
+    Args:
+        encode: function of tokenizer and config that returns the streams of both sides.
+        train_texts: the training text in pieces, or a sample of them.
+        validation_texts: the validation text in pieces, or a sample of them.
+        is_sampled: whether the texts are only samples.
+        report: lines on the source that are logged.
+    """
 
-    @property
-    def train_texts(self) -> Sequence[str]:
-        """The training text in pieces, or a sample of them."""
-        return self.corpus.train.texts
-
-    @property
-    def validation_texts(self) -> Sequence[str]:
-        """The validation text in pieces, or a sample of them."""
-        rows = self.corpus.validation if self.held_out is None else self.held_out.train
-        return () if rows is None else rows.texts
-
-    @property
-    def is_sampled(self) -> bool:
-        """Whether the texts are only samples."""
-        return self.corpus.is_sampled
-
-    @property
-    def report(self) -> tuple[str, ...]:
-        """Lines on documents that were left out."""
-        corpora = (self.corpus,) if self.held_out is None else (self.corpus, self.held_out)
-        return tuple(str(corpus.counts) for corpus in corpora if corpus.counts.dropped)
-
-    def encode(
-        self, tokenizer: text.Tokenizer, config: DataConfig
-    ) -> tuple[text.TokenStream, text.TokenStream]:
-        """Encodes the text for training and for validation, or finds its tokens in the cache."""
-        train, validation = encode_documents(self.corpus, tokenizer, config)
-        if self.held_out is not None:
-            validation, _ = encode_documents(self.held_out, tokenizer, config)
-        if validation is None:
-            raise DataError("validation must have text, got none; raise validation_fraction")
-        return train, validation
-
-
-@dataclasses.dataclass(frozen=True)
-class TokenText:
-    """Token files, which were encoded elsewhere."""
-
-    files: TokenFiles
-    held_out: TokenFiles
-    report: tuple[str, ...] = ()
+    encode: Callable[[text.Tokenizer, DataConfig], tuple[text.TokenStream, text.TokenStream]]
     train_texts: Sequence[str] = ()
     validation_texts: Sequence[str] = ()
     is_sampled: bool = False
-
-    def encode(
-        self, tokenizer: text.Tokenizer, config: DataConfig
-    ) -> tuple[text.TokenStream, text.TokenStream]:
-        """Checks the tokens against the tokenizer's vocabulary."""
-        train, validation = (
-            check_tokens(files, tokenizer, config) for files in (self.files, self.held_out)
-        )
-        return train, validation
+    report: tuple[str, ...] = ()
 
 
-Sources = Mapping[str, DocumentText | TokenText]
+Sources = Mapping[str, TextSource]
 """The text of a run by source: that of a mixture by name, a single one under ""."""
 
 
-def train_texts(sources: Sources) -> list[str]:
-    """The training texts, or samples of them, of all sources."""
-    return [piece for source in sources.values() for piece in source.train_texts]
+def document_source(corpus: text.Corpus, held_out: text.Corpus | None = None) -> TextSource:
+    """Documents: a corpus that is split, or one for training and one for validation."""
+    validation = corpus.validation if held_out is None else held_out.train
+    assert validation is not None  # a corpus that is split has both sides
+
+    def encode(
+        tokenizer: text.Tokenizer, config: DataConfig
+    ) -> tuple[text.TokenStream, text.TokenStream]:
+        train, validation = encode_documents(corpus, tokenizer, config)
+        if held_out is not None:
+            validation, _ = encode_documents(held_out, tokenizer, config)
+        assert validation is not None
+        return train, validation
+
+    corpora = (corpus,) if held_out is None else (corpus, held_out)
+    report = tuple(str(part.counts) for part in corpora if part.counts.dropped)
+    return TextSource(encode, corpus.train.texts, validation.texts, corpus.is_sampled, report)
 
 
-def validation_texts(sources: Sources) -> list[str]:
-    """The validation texts, or samples of them, of all sources."""
-    return [piece for source in sources.values() for piece in source.validation_texts]
+def texts_of(sources: Sources) -> tuple[list[str], list[str]]:
+    """Training and validation texts of all sources, or samples of them."""
+    train = [piece for source in sources.values() for piece in source.train_texts]
+    return train, [piece for source in sources.values() for piece in source.validation_texts]
 
 
 def encode_documents(
@@ -158,7 +145,7 @@ def read_sources(config: DataConfig) -> Sources:
     return {name: _read_documents(part) for name, part in parts.items()}
 
 
-def _read_documents(config: DataConfig) -> DocumentText:
+def _read_documents(config: DataConfig) -> TextSource:
     """Documents of text files, or built-in ones without the paragraphs that they repeat."""
     fraction = 0 if config.validation_paths else config.validation_fraction
     if config.source in BUILT_IN:
@@ -171,17 +158,14 @@ def _read_documents(config: DataConfig) -> DocumentText:
         )
     else:
         require_other_files(config)
-        corpus = _scan(config, config.paths, fraction)
+        corpus = scan_files(text.Documents, config, config.paths, fraction, field=config.field)
     if not config.validation_paths:
-        return DocumentText(corpus)
-    return DocumentText(corpus, _scan(config, config.validation_paths))
+        return document_source(corpus)
+    paths = config.validation_paths
+    return document_source(corpus, scan_files(text.Documents, config, paths, field=config.field))
 
 
-def _scan(config: DataConfig, paths: Sequence[str], fraction: float = 0) -> text.Corpus:
-    return scan_files(text.Documents, config, paths, fraction, field=config.field)
-
-
-def _read_tokens(config: DataConfig) -> TokenText:
+def _read_tokens(config: DataConfig) -> TextSource:
     """Maps token files for training and validation."""
     if not config.paths:
         raise ConfigError(
@@ -194,8 +178,15 @@ def _read_tokens(config: DataConfig) -> TokenText:
     if first.is_raw and dtype == "auto":
         dtype = "uint32" if first.tokens.itemsize == 4 else "uint16"
         report = (f"tokens: '{first.path}' has no header, and is read as {dtype}",)
-    if not config.validation_paths:
-        return TokenText(*files.split(config.validation_fraction), report=report)
-    require_other_files(config)
-    held_out = text.map_token_files(text.text_files(config.validation_paths), dtype=dtype)
-    return TokenText(files, held_out, report=report)
+    if config.validation_paths:
+        require_other_files(config)
+        held_out = text.map_token_files(text.text_files(config.validation_paths), dtype=dtype)
+    else:
+        files, held_out = files.split(config.validation_fraction)
+
+    def encode(
+        tokenizer: text.Tokenizer, config: DataConfig
+    ) -> tuple[text.TokenStream, text.TokenStream]:
+        return check_tokens(files, tokenizer, config), check_tokens(held_out, tokenizer, config)
+
+    return TextSource(encode, report=report)

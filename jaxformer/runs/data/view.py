@@ -1,5 +1,6 @@
 """Description of a task's data and batches, for `inspect_data`; rows as text, with marks."""
 
+import collections
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -9,12 +10,43 @@ import numpy as np
 from jaxformer.text import IGNORE, Tokenizer
 
 _END = "‖"
+_EXAMPLES = 3  # of texts in both parts
 
 CAUSAL_MARKS = f"‹text› is context only, the rest is predicted; {_END} ends a document"
 MASKED_MARKS = (
     "«MASK=word» is a masked token and its answer, «other=word» a token that was replaced, "
     f"«word=word» one left as it is; only these are predicted; {_END} ends a document"
 )
+
+
+def counted(count: int, plural: str) -> str:
+    """A number and its noun, such as 1 text, 2 texts, 1 line of 40 characters."""
+    noun, of, rest = plural.partition(" of ")
+    return f"{count:,} {noun.removesuffix('s') if count == 1 else noun}{of}{rest}"
+
+
+class SharedTexts(NamedTuple):
+    """Validation texts that also occur in training.
+
+    Args:
+        name: plural name of the texts, such as "paragraphs".
+        total: number of validation texts.
+        shared: number of them in the training data, repetitions included.
+        examples: the first few, each once.
+    """
+
+    name: str
+    total: int
+    shared: int
+    examples: tuple[str, ...]
+
+
+def shared_texts(name: str, train: Iterable[str], validation: Iterable[str]) -> SharedTexts:
+    """Counts validation texts that also occur in training; keeps only validation in memory."""
+    counts = collections.Counter(validation)
+    shared = {text for text in train if text in counts}
+    examples = [text for text in counts if text in shared][:_EXAMPLES]
+    return SharedTexts(name, counts.total(), sum(counts[text] for text in shared), tuple(examples))
 
 
 class DataView(NamedTuple):
@@ -25,15 +57,14 @@ class DataView(NamedTuple):
         train: number of training documents or rows; None if unknown.
         validation: number of validation documents or rows; None if unknown.
         lengths: by name, the number of tokens of each training text: integers `[texts]`.
-        shared: by name, training and validation texts, which should not overlap. They are iterated
-            over once.
+        shared: overlap of validation and training data.
     """
 
     unit: str = "documents"
     train: int | None = None
     validation: int | None = None
     lengths: Mapping[str, np.ndarray] = {}
-    shared: Mapping[str, tuple[Iterable[str], Iterable[str]]] = {}
+    shared: tuple[SharedTexts, ...] = ()
 
 
 def plain_texts(tokenizer: Tokenizer, batch: Any, count: int) -> list[dict[str, str]]:
@@ -62,10 +93,11 @@ def real_tokens(
 
 def causal_texts(tokenizer: Tokenizer, batch: Any, count: int) -> list[dict[str, str]]:
     """The first `count` rows of a batch of a causal language model, with `CAUSAL_MARKS`."""
-    # The document of each token, numbered in its row; 0 in padding.
-    segments = batch.get("segment_ids", real_tokens(batch).astype(np.int32))
-    rows = itertools.islice(zip(batch["tokens"], batch["labels"], segments, strict=True), count)
-    return [{"text": _causal_text(tokenizer, *row)} for row in rows]
+    rows = zip(batch["tokens"], batch["labels"], real_tokens(batch), strict=True)
+    return [
+        {"text": _causal_text(tokenizer, tokens[real], labels[real])}
+        for tokens, labels, real in itertools.islice(rows, count)
+    ]
 
 
 def plain_text(tokenizer: Tokenizer, ids: np.ndarray) -> str:
@@ -73,26 +105,15 @@ def plain_text(tokenizer: Tokenizer, ids: np.ndarray) -> str:
     return "".join(_pieces(tokenizer, ids))
 
 
-def _causal_text(
-    tokenizer: Tokenizer, tokens: np.ndarray, labels: np.ndarray, segments: np.ndarray
-) -> str:
-    """Text of a row `[T]` with `CAUSAL_MARKS`, and the token after it; padding has segment 0."""
-    size = int((segments != 0).sum())
-    if not size:
-        return ""
-    is_predicted = np.append(False, labels[:size] != IGNORE)
-    ids, segments = np.append(tokens[:size], labels[size - 1]), segments[:size]
-    segments = np.append(segments, segments[-1])
+def _causal_text(tokenizer: Tokenizer, tokens: np.ndarray, labels: np.ndarray) -> str:
+    """Text of a row `[T]` with `CAUSAL_MARKS`, and the token after it if it is predicted."""
+    ids, is_predicted = np.append(tokens, labels[-1:]), np.append(False, labels != IGNORE)
     shown = slice(None) if is_predicted[-1] else slice(-1)
-    texts: list[str] = []
-    for segment in np.unique(segments):
-        positions = np.flatnonzero(segments[shown] == segment)
-        if texts and ids[positions[0] - 1] != tokenizer.end_of_text:
-            texts.append(_END)
-        pieces = zip(is_predicted[positions], _pieces(tokenizer, ids[positions]), strict=True)
-        for counts, group in itertools.groupby(pieces, key=lambda pair: pair[0]):
-            piece = "".join(text for _, text in group)
-            texts.append(piece if counts else _marked(piece, "‹", "›"))
+    texts = []
+    pieces = zip(is_predicted[shown], _pieces(tokenizer, ids[shown]), strict=True)
+    for counts, group in itertools.groupby(pieces, key=lambda pair: pair[0]):
+        piece = "".join(text for _, text in group)
+        texts.append(piece if counts else _marked(piece, "‹", "›"))
     return "".join(texts)
 
 

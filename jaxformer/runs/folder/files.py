@@ -3,12 +3,11 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxformer import __version__
 from jaxformer.config import ExperimentConfig, config_differences, config_to_toml, load_config
 from jaxformer.errors import CheckpointError
-from jaxformer.runs.data.values import DataSummary, load_summary, save_summary
 from jaxformer.storage import (
     DRAFT,
     HOLDER,
@@ -18,9 +17,11 @@ from jaxformer.storage import (
     drafted,
     in_bucket,
     lexists,
+    read_json,
     read_manifest,
     remove,
     sha256,
+    write_json,
     write_manifest,
     write_whole,
 )
@@ -29,6 +30,7 @@ from jaxformer.training.checkpoints import checkpoint_damage, checkpoint_steps
 CHECKPOINTS = "checkpoints"
 _CONFIG = "config.toml"
 VALIDATION = "validation.json"
+_DATA = "data.json"
 
 _MANIFEST = "manifest.json"
 # Files that grow or are rewritten during a run, so the manifest does not cover them.
@@ -43,6 +45,27 @@ _MAY_CHANGE = ("training.steps", "training.log_every", "training.eval_every",
                "training.checkpoint_every", "training.keep_checkpoints",
                "training.skip_bad_steps", "training.runner", "training.devices",
                "training.cpu_devices", "mesh.", "samples.", "out", "data.cache")  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSummary:
+    """Summary of the data of a run; a run is not resumed with another one."""
+
+    fingerprint: str = ""  # SHA-256 of the texts
+    documents: int = 0  # for training; or rows, such as pairs
+    train_tokens: int = 0  # for pairs, of the targets
+    validation_tokens: int = 0
+    # (rows, length) of the batches, if sequences differ in length; it depends on the devices.
+    shapes: tuple[tuple[int, int], ...] = ()
+
+
+def load_summary(folder: pathlib.Path) -> DataSummary:
+    """Reads the summary of a run; CheckpointError if it is missing or damaged."""
+
+    def summary(values: Any) -> DataSummary:
+        return DataSummary(**{**values, "shapes": tuple(map(tuple, values["shapes"]))})
+
+    return read_json(folder / _DATA, summary)
 
 
 def is_run(folder: pathlib.Path) -> bool:
@@ -79,7 +102,7 @@ def start_folder(
     tidy(folder)
     with drafted(folder, first=_MANIFEST, last=_CONFIG) as draft:
         write(draft)
-        save_summary(draft, summary)
+        write_json(draft / _DATA, dataclasses.asdict(summary))
         write_whole(draft / _CONFIG, config_to_toml(config))
         write_folder_manifest(draft)
 
@@ -102,24 +125,16 @@ def _started_names(folder: pathlib.Path) -> set[str]:
 
 
 def remove_run(folder: pathlib.Path) -> None:
-    """Removes a locked run, not its lock; CheckpointError if it has files of the user."""
-    if not is_run(folder):
-        return
-    manifest = _read_manifest(folder)
+    """Removes a locked run, but neither its lock nor other files in its folder."""
+    manifest = read_manifest(folder / _MANIFEST)
     names = {*_GROWING, *(path.partition("/")[0] for path in manifest.files), _MANIFEST}
-    foreign = sorted({path.name for path in folder.iterdir()} - {*names, DRAFT})
-    if foreign:
-        raise CheckpointError(
-            f"{folder} is not removed, because it has {foreign[0]}, which is no part of the run; "
-            "move it to another folder"
-        )
     for name in (*names - {_CONFIG, LOCK, HOLDER}, _CONFIG):  # the last one makes it a run folder
         remove(folder / name)
 
 
 def update_config(folder: pathlib.Path, config: ExperimentConfig) -> None:
     """Replaces the config of a resumed run atomically."""
-    text, manifest = config_to_toml(config), _read_manifest(folder)
+    text, manifest = config_to_toml(config), read_manifest(folder / _MANIFEST)
     new = sha256(text)
     before = [digest for digest in manifest.files[_CONFIG] if digest != new]
     if before:
@@ -152,7 +167,7 @@ def read_run_config(folder: pathlib.Path) -> ExperimentConfig:
 def folder_damage(folder: pathlib.Path) -> str | None:
     """First damage of the files that do not grow, with its remedy; None if they are as written."""
     try:
-        manifest = _read_manifest(folder)
+        manifest = read_manifest(folder / _MANIFEST)
         damage = manifest.damage(folder, may_have_more=True)
         if damage is not None and damage.startswith(f"{_CONFIG} is not"):
             return (
@@ -171,14 +186,6 @@ def write_folder_manifest(folder: pathlib.Path) -> None:
     about = {"jaxformer": __version__}
     manifest = Manifest.of(folder, about, ignore=(_MANIFEST, *_GROWING))
     write_manifest(folder / _MANIFEST, manifest)
-
-
-def _read_manifest(folder: pathlib.Path) -> Manifest:
-    """Reads the manifest of a run folder, which names its config."""
-    manifest = read_manifest(folder / _MANIFEST)
-    if _CONFIG not in manifest.files:
-        raise CheckpointError(f"its {_MANIFEST} names no {_CONFIG}")
-    return manifest
 
 
 def check_same_run(

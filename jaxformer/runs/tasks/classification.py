@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 from jaxformer import text
 from jaxformer.errors import ConfigError
 from jaxformer.interop.conversion.config_fields import PROBLEM_TYPES
-from jaxformer.runs.data.values import Split
 from jaxformer.runs.tasks.tables import TableTask
+from jaxformer.runs.tasks.task import Split
 from jaxformer.runs.text_models.classifier import Classifier
 from jaxformer.text.store.ragged import Example
 
@@ -82,9 +82,8 @@ class ClassificationTask(TableTask):
 
 def _log_classes(data: Split, classes: Sequence[str]) -> None:
     """Logs the classes; if all rows are known, their sizes."""
-    train = data.train
-    sides: tuple[Any, ...] = () if train.is_sampled else (train.train, data.validation)
-    counts = collections.Counter(label for side in sides for label in side.labels)
-    named = [f"{name} ({counts[name]:,})" if sides else name for name in classes[:_LISTED]]
-    more = f", ... ({len(classes):,} in all)" if len(classes) > _LISTED else ""
-    _LOG.info(f"classes: {', '.join(named)}{more}")
+    train, counts = data.train, collections.Counter[str]()
+    if not train.is_sampled:
+        counts.update((*train.train.labels, *data.validation.labels))
+    named = [f"{name} ({counts[name]:,})" if counts else name for name in classes[:_LISTED]]
+    _LOG.info(f"classes: {', '.join(named)}{', ...' if len(classes) > _LISTED else ''}")

@@ -6,10 +6,9 @@ from typing import Any, ClassVar
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.runs.data.prepare import cache_dir, evenly_chosen, train_tokenizer
-from jaxformer.runs.data.row_data import EncodedRows
-from jaxformer.runs.data.values import Split
 from jaxformer.runs.data.view import CAUSAL_MARKS, causal_texts
-from jaxformer.runs.tasks.tables import TableTask
+from jaxformer.runs.tasks.tables import EncodedRows, TableTask
+from jaxformer.runs.tasks.task import Split
 from jaxformer.runs.text_models.chat import ChatModel
 from jaxformer.text.store.ragged import Example
 from jaxformer.training import TrainingData
@@ -48,7 +47,9 @@ class ConversationTask(TableTask):
         cls, split: Split, config: ExperimentConfig
     ) -> tuple[Sequence[str], Sequence[str]]:
         """The content of all messages."""
-        return _contents(split.train.train), _contents(split.validation)
+        sides = split.train.train, split.validation
+        train, validation = ([m["content"] for m in _messages(side)] for side in sides)
+        return train, validation
 
     @classmethod
     def make_tokenizers(cls, config: ExperimentConfig, data: Split) -> tuple[text.Tokenizer, ...]:
@@ -106,8 +107,3 @@ class ConversationTask(TableTask):
 def _messages(conversations: text.Conversations) -> list[text.Message]:
     """The messages of all conversations."""
     return [message for messages in conversations.messages for message in messages]
-
-
-def _contents(conversations: text.Conversations) -> list[str]:
-    """The content of every message."""
-    return [message["content"] for message in _messages(conversations)]

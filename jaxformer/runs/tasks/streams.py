@@ -14,18 +14,16 @@ from jaxformer.config import ExperimentConfig
 from jaxformer.errors import DataError
 from jaxformer.runs.data.prepare import fingerprint
 from jaxformer.runs.data.text_sources import (
-    DocumentText,
     check_tokens,
+    document_source,
     encode_documents,
     read_sources,
     scan_files,
-    train_texts,
-    validation_texts,
+    texts_of,
 )
-from jaxformer.runs.data.values import DataSummary, Split, counted
-from jaxformer.runs.data.view import DataView
-from jaxformer.runs.folder.files import VALIDATION
-from jaxformer.runs.tasks.task import Task
+from jaxformer.runs.data.view import DataView, counted, shared_texts
+from jaxformer.runs.folder.files import VALIDATION, DataSummary
+from jaxformer.runs.tasks.task import Split, Task
 from jaxformer.storage import read_json, write_json
 from jaxformer.text.sources.documents import LONG, long_lines, paragraphs
 from jaxformer.text.store.arrays import map_array, write_array
@@ -52,14 +50,14 @@ class StreamTask(Task):
     def documents(train: Sequence[str], validation: Sequence[str]) -> Split:
         """The result of `read` for documents in memory."""
         parts = (text.Corpus.of(text.Documents.of(part)) for part in (train, validation))
-        return Split({"": DocumentText(*parts)})
+        return Split({"": document_source(*parts)})
 
     @classmethod
     def training_texts(
         cls, split: Split, config: ExperimentConfig
     ) -> tuple[Sequence[str], Sequence[str]]:
         """All documents, or samples of them."""
-        return train_texts(split.train), validation_texts(split.train)
+        return texts_of(split.train)
 
     def with_data(self, data: Split) -> Self:
         """Encodes the documents, or finds their tokens in the cache."""
@@ -83,7 +81,7 @@ class StreamTask(Task):
             train_tokens=sum(stream.tokens.size for stream in train.values()),
             validation_tokens=sum(stream.tokens.size for stream in validation.values()),
         )
-        if not (texts := validation_texts(data.train)):
+        if not (texts := texts_of(data.train)[1]):
             _LOG.info(
                 f"token files: {counted(len(train['']), 'documents')} for training, "
                 f"{len(validation['']):,} for validation"
@@ -168,16 +166,16 @@ class StreamTask(Task):
         )
         if self.split is None:
             return view._replace(validation=None)
-        sides = train_texts(self.split.train), validation_texts(self.split.train)
+        sides = texts_of(self.split.train)
         if not sides[0]:  # tokens
             return view
         is_sampled = any(source.is_sampled for source in self.split.train.values())
         of, samples = f"of {LONG} characters or more", ", in samples of both" if is_sampled else ""
-        shared = {f"documents{samples}": sides}
-        for name, cut in ((f"paragraphs {of}", paragraphs), (f"lines {of}", long_lines)):
-            train, validation = ([part for text in side for part in cut(text)] for side in sides)
-            shared[f"{name}{samples}"] = train, validation
-        return view._replace(shared=shared)
+        shared = [shared_texts(f"documents{samples}", *sides)]
+        for name, cut in (("paragraphs", paragraphs), ("lines", long_lines)):
+            parts = ([part for text in side for part in cut(text)] for side in sides)
+            shared.append(shared_texts(f"{name} {of}{samples}", *parts))
+        return view._replace(shared=tuple(shared))
 
     def save(self, folder: pathlib.Path) -> None:
         """Writes the model and the validation tokens, if any."""

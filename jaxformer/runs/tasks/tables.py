@@ -5,25 +5,34 @@ import dataclasses
 import logging
 import pathlib
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError
-from jaxformer.runs.data.prepare import evenly_chosen, fingerprint
-from jaxformer.runs.data.row_data import EncodedRows, encode_corpus, encode_table, split_files
-from jaxformer.runs.data.values import DataSummary, Split, counted
-from jaxformer.runs.data.view import DataView
-from jaxformer.runs.folder.files import VALIDATION
-from jaxformer.runs.tasks.task import Task
+from jaxformer.runs.data.prepare import cache_dir, evenly_chosen, fingerprint
+from jaxformer.runs.data.text_sources import byte_progress, require_other_files, scan_files
+from jaxformer.runs.data.view import DataView, counted, shared_texts
+from jaxformer.runs.folder.files import VALIDATION, DataSummary
+from jaxformer.runs.tasks.task import Split, Task
 from jaxformer.storage import read_json, write_json
-from jaxformer.text.store.ragged import Example
+from jaxformer.text.corpora.prepared_rows import no_rows_error, prepare_rows
+from jaxformer.text.store.ragged import Example, ExampleArrays
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
 
 _LOG = logging.getLogger(__name__)
 _PROMPTS = 3
+
+
+class EncodedRows(NamedTuple):
+    """Arrays of rows, with "tokens" and "labels"; the rows or a sample; and counts so far."""
+
+    examples: ExampleArrays
+    rows: text.Table  # in training data, with those that were dropped
+    counts: text.Counts
+    is_sampled: bool = False  # whether `rows` is only a sample
 
 
 class TableTask(Task):
@@ -69,7 +78,13 @@ class TableTask(Task):
                 f"data.source {config.data.source!r} needs data.paths: files with lines of "
                 f"{cls.table.layout}; for example --data.paths rows.txt"
             )
-        return split_files(cls.table, config.data)
+        data = config.data
+        if not data.validation_paths:
+            corpus = scan_files(cls.table, data, data.paths, data.validation_fraction)
+            return Split(corpus, corpus.validation)
+        require_other_files(data)
+        validation, counts = cls.table.read(data.validation_paths, errors=data.errors)
+        return Split(scan_files(cls.table, data, data.paths), validation, counts)
 
     @classmethod
     def phrase_rows(cls, phrases: Sequence[text.Phrase]) -> text.Table:
@@ -88,13 +103,18 @@ class TableTask(Task):
 
     def with_data(self, data: Split) -> Self:
         """Encodes the rows, and counts the dropped ones."""
-        key = self._known_key()
-        train = encode_corpus(data.train, self.encode_rows, self.max_len, key, self.config.data)
+        corpus, key = data.train, self._known_key()
+        cache = None if key is None else cache_dir(self.config.data)
+        with byte_progress("tokenizing", corpus.num_bytes) as update:
+            examples, counts = prepare_rows(
+                corpus, self.encode_rows, self.max_len, cache, *(key or ()), on_progress=update
+            )
+        train = EncodedRows(examples, corpus.train, counts, corpus.is_sampled)
         validation = self._encoded(data.validation, data.validation_counts)
         for doing, rows in (("training", train), ("validating", validation)):
             _LOG.info(f"{doing} on {counted(len(rows.examples), rows.rows.unit)} ({rows.counts})")
         summary = DataSummary(
-            fingerprint=fingerprint([data.train.fingerprint], *validation.rows.columns),
+            fingerprint=fingerprint([corpus.fingerprint], *validation.rows.columns),
             documents=len(train.examples),
             train_tokens=int(train.examples.sizes("tokens").sum()),
             validation_tokens=int(validation.examples.sizes("tokens").sum()),
@@ -109,8 +129,14 @@ class TableTask(Task):
         return evenly_chosen(texts, _PROMPTS)
 
     def _encoded(self, rows: text.Table, counts: text.Counts | None = None) -> EncodedRows:
-        """Encodes rows in memory."""
-        return encode_table(rows, counts, self.encode_rows, self.max_len)
+        """Encodes rows in memory; `counts` are None if none were dropped before."""
+        fitting = text.fitting_rows(rows, self.encode_rows(rows), self.max_len)
+        if counts is not None:
+            fitting.counts.add(dataclasses.replace(counts, read=counts.read - len(rows)))
+        if not fitting.examples:
+            raise no_rows_error(fitting.counts, self.max_len)
+        examples = ExampleArrays.of(fitting.examples)
+        return EncodedRows(examples, rows.take(fitting.indices), fitting.counts)
 
     def _known_key(self) -> tuple[str, ...] | None:
         """`encoding_key`, unless a subclass overrides `encode_rows` or `table` but not the key."""
@@ -155,17 +181,16 @@ class TableTask(Task):
         """Describes the first column and the lengths of the rows."""
         train, validation = self.train.rows, self.validation.rows
         names = train.inputs
-        shared = {name: (getattr(train, name), getattr(validation, name)) for name in names}
+        sides = {name: (getattr(train, name), getattr(validation, name)) for name in names}
         if len(names) > 1:
-            shared[train.unit] = (_lines(train), _lines(validation))
-        if self.train.is_sampled:
-            shared = {f"{name}, in a sample": texts for name, texts in shared.items()}
+            sides[train.unit] = (_lines(train), _lines(validation))
+        sample = ", in a sample" if self.train.is_sampled else ""
         return DataView(
             unit=train.unit,
             train=len(self.train.examples),
             validation=len(validation),
             lengths={train.unit: self.train.examples.sizes("tokens")},
-            shared=shared,
+            shared=tuple(shared_texts(f"{name}{sample}", *texts) for name, texts in sides.items()),
         )
 
     def num_bytes(self, rows: Any) -> int | None:

@@ -5,20 +5,33 @@ import dataclasses
 import math
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import DataError
 from jaxformer.runs.data.prepare import cache_dir, train_tokenizer
-from jaxformer.runs.data.values import DataSummary, Split
 from jaxformer.runs.data.view import DataView, plain_texts
-from jaxformer.runs.folder.files import VALIDATION
+from jaxformer.runs.folder.files import VALIDATION, DataSummary
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.training import Evaluation, TrainingData, evaluate
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
 from jaxformer.training.trial import shared_evaluation
+
+
+class Split(NamedTuple):
+    """Result of `Task.read`: the data before encoding.
+
+    Args:
+        train: for a `TableTask`, a `text.Corpus`; for a `StreamTask`, sources of text by name.
+        validation: validation rows, a `text.Table`; None for a `StreamTask`.
+        validation_counts: counts of the validation rows read and dropped, if some were.
+    """
+
+    train: Any
+    validation: Any = None
+    validation_counts: text.Counts | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -40,6 +53,7 @@ class Task(abc.ABC):
         train: encoded training data; None in an opened run.
         validation: encoded validation data; None in an opened run.
         split: result of `read`; None once training begins, and in an opened run.
+        source: weights that the run starts from, a `WeightSource`; None for random ones.
     """
 
     model: TextModel
@@ -47,6 +61,7 @@ class Task(abc.ABC):
     train: Any = None
     validation: Any = None
     split: Split | None = None
+    source: Any = None
 
     text_model: ClassVar[type[TextModel]]
     marks: ClassVar[str] = ""

@@ -17,17 +17,16 @@ from jaxformer.interop import HuggingFaceChatTemplate, HuggingFaceModel
 from jaxformer.interop.generation_config import require_supported
 from jaxformer.models import AttentionMap, Decoder
 from jaxformer.runs.data.prepare import encode_each
-from jaxformer.runs.data.values import LogLikelihood
-from jaxformer.runs.text_models.forward import apply_model, self_attention_map, with_weights
-from jaxformer.runs.text_models.likelihoods import (
+from jaxformer.runs.text_models.forward import (
+    LogLikelihood,
+    apply_model,
     label_log_likelihoods,
     labelled_row,
     scored_tokens,
+    self_attention_map,
+    with_weights,
 )
-from jaxformer.runs.text_models.options import (
-    longest_continuation,
-    with_options,
-)
+from jaxformer.runs.text_models.options import longest_continuation, with_options
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.storage import read_json, write_json
 

@@ -1,23 +1,34 @@
 """An encoder-decoder, which translates: search, likelihoods, attention."""
 
+import dataclasses
+import itertools
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import jax
 import numpy as np
+import tokenizers
+from tokenizers import processors
 
 from jaxformer import text
 from jaxformer.config import BeamSearchConfig
-from jaxformer.errors import ConfigError
-from jaxformer.inference import Hypothesis
+from jaxformer.errors import ConfigError, DataError
+from jaxformer.inference import Hypothesis, translate_stream
+from jaxformer.interop import HuggingFaceModel
 from jaxformer.interop.generation_config import require_supported
-from jaxformer.models import AttentionMap
+from jaxformer.models import AttentionMap, EncoderDecoder
 from jaxformer.runs.data.prepare import encode_each
-from jaxformer.runs.data.values import LogLikelihood
-from jaxformer.runs.text_models.forward import apply_model, self_attention_map, with_weights
-from jaxformer.runs.text_models.likelihoods import label_log_likelihoods
+from jaxformer.runs.text_models.forward import (
+    LogLikelihood,
+    apply_model,
+    label_log_likelihoods,
+    self_attention_map,
+    with_weights,
+)
 from jaxformer.runs.text_models.options import with_options
-from jaxformer.runs.text_models.pair_model import PairModel
+from jaxformer.runs.text_models.text_model import TextModel
+from jaxformer.text.tables.pairs import encode_source, require_end_of_text
 from jaxformer.text.translation_scores import exact_matches, translation_scores
 from jaxformer.training import Evaluation
 
@@ -38,11 +49,103 @@ class Translation(NamedTuple):
     finished: bool
 
 
-class Translator(PairModel):
-    """An encoder-decoder, which translates sentences."""
+class Translator(TextModel):
+    """An encoder-decoder with tokenizers of sources and targets, which translates sentences."""
 
     kind: ClassVar[str] = "an encoder-decoder, which translates"
     uses: ClassVar[tuple[str, ...]] = ("to translate: jaxformer translate {} TEXT",)
+    num_tokenizers: ClassVar[int] = 2
+
+    @property
+    def module(self) -> EncoderDecoder:
+        """The encoder-decoder."""
+        return EncoderDecoder(self.config.model)
+
+    @property
+    def init_inputs(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        """A source and a target."""
+        return 2 * super().init_inputs
+
+    def batch_shapes(self, rows: int) -> dict[str, jax.ShapeDtypeStruct]:
+        """Tokens and lengths of sources and targets, and the targets' labels."""
+        batch, lengths = super().batch_shapes(rows), jax.ShapeDtypeStruct((rows,), np.int32)
+        names = ("lengths", "source_lengths")
+        return batch | dict.fromkeys(names, lengths) | {"source_tokens": batch["tokens"]}
+
+    def encode(self, text: str) -> np.ndarray:
+        """Encodes a source: int32 [tokens]."""
+        return encode_source(text, self.tokenizers[0], self.max_len)
+
+    def to_huggingface(self) -> HuggingFaceModel:
+        """The model, with the search of the config's translation."""
+        model, tokenizer = super().to_huggingface(), self.tokenizers[0]
+        special = model.unchecked_special_tokens
+        longest = special.max_length
+        if longest is None and special.max_new_tokens is None:
+            longest = 1 + self.max_len  # it counts the start token
+        special = dataclasses.replace(
+            special,
+            decoder_start=self.start_tokens[0],
+            search=with_options(BeamSearchConfig, self.config.translation),
+            max_length=longest,
+        )
+        if not tokenizer.roles.surrounded:  # there, a tokenizer adds the end of a source itself
+            tokenizer = _with_end_behind(tokenizer)
+        return model._replace(tokenizer=tokenizer, unchecked_special_tokens=special)
+
+    @property
+    def start_tokens(self) -> list[int]:
+        """Tokens that the decoder reads before a target; by default the end of text."""
+        decoding = self.decoding
+        if decoding.decoder_start is None:
+            return [require_end_of_text(self.tokenizer)]
+        first = decoding.forced_first
+        return [decoding.decoder_start] if first is None else [decoding.decoder_start, first]
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Largest number of tokens of a translation, including its end."""
+        special = self.decoding
+        with_start = special.max_length or 1 + self.max_len
+        return min(self.max_len, special.max_new_tokens or with_start - 1)
+
+    def search(
+        self, sentences: Sequence[str], search: BeamSearchConfig
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """Translates by beam search into tokens, yielding (index, hypotheses) as they are done."""
+        forbidden, size = self.in_vocabulary(self.decoding.forbidden), self.tokenizer.vocab_size
+        if is_foreign := self.tokenizer.roles.surrounded:
+            # For models made elsewhere, ids without a token are part of the softmax, too.
+            forbidden = (*forbidden, *range(size, self.config.model.vocab_size or size))
+        batches = translate_stream(
+            self.module,
+            self.params,
+            [ids.tolist() for ids in encode_each(sentences, self.encode)],
+            start_token=self.start_tokens[0],
+            end_tokens=self.in_vocabulary(self.stop_tokens),
+            search=search,
+            max_new_tokens=self.max_new_tokens,
+            vocab_size=None if is_foreign else size,
+            forbidden_tokens=forbidden,
+            renormalize=self.decoding.renormalize,
+            forced_first_token=self.decoding.forced_first,
+            forced_last_token=self.decoding.forced_last,
+        )
+        return itertools.chain.from_iterable(batches)
+
+    def encode_target(self, target: str) -> np.ndarray:
+        """Encodes a target without its end, leaving room for it."""
+        ids = self.tokenizer.encode(target.strip())
+        most = self.max_len - len(self.start_tokens)
+        if not 1 <= ids.size <= most:
+            remedy = "shorten it" if ids.size else "write some text"
+            raise DataError(f"a target must have 1 to {most} tokens, got {ids.size}; {remedy}")
+        return ids
+
+    @staticmethod
+    def read_hidden(module: EncoderDecoder, tokens: jax.Array, lengths: jax.Array) -> jax.Array:
+        """Hidden states of sources, by the encoder."""
+        return module.encode(tokens, lengths=lengths).hidden
 
     def translate(self, sentences: Sequence[str], **search: Any) -> list[list[Translation]]:
         """Translates sentences by beam search. The other sentences do not affect a result.
@@ -80,7 +183,7 @@ class Translator(PairModel):
     def _translation(self, hypothesis: Hypothesis) -> Translation:
         """A hypothesis as text, which has the end if that is an ordinary token."""
         ends = [] if hypothesis.end_token is None else [hypothesis.end_token]
-        decoded = self.tokenizer.decode([*hypothesis.tokens, *ends])
+        decoded = self.decode([*hypothesis.tokens, *ends])
         return Translation(decoded, hypothesis.score, hypothesis.finished)
 
     def sample(self, prompt: str, seed: int = 0) -> str:
@@ -118,14 +221,14 @@ class Translator(PairModel):
 
     def greedy_scores(self, sources: Sequence[str], references: Sequence[str]) -> dict[str, float]:
         """BLEU, chrF and the share of exact translations, greedily."""
-        greedy = BeamSearchConfig(beam_size=1)
-        translations = [best.text for best in self._best(sources, greedy)]
+        best = self._best(sources, BeamSearchConfig(beam_size=1))
+        translations = [translation.text for translation in best]
         scores = translation_scores(translations, references)
         exact = exact_matches(translations, references)
         return {"bleu": scores.bleu, "chrf": scores.chrf, "exact": exact}
 
     def log_likelihood(
-        self, texts: Sequence[str], *, prompts: Sequence[str] | None = None
+        self, texts: Sequence[str], *, prompts: Sequence[str]
     ) -> list[LogLikelihood]:
         """Computes the log-likelihoods of targets, as translations of sources.
 
@@ -137,18 +240,12 @@ class Translator(PairModel):
             The log-probability of each target and its end, in nats.
 
         Raises:
-            ConfigError: there are no sources.
             DataError: a text is empty or too long, or cannot be encoded; the message has its index.
         """
-        if prompts is None:
-            raise ConfigError(
-                f"{self.kind}, scores targets as translations of sources; give those as prompts"
-            )
         for column, encode in ((prompts, self.encode), (texts, self.encode_target)):
             encode_each(column, encode)  # names the text that cannot be used
         pairs = text.Pairs(*(tuple(map(str.strip, column)) for column in (prompts, texts)))
-        encoded = text.encode_pairs(pairs, *self.tokenizers, start=self.start_tokens)
-        rows = [row for row in encoded if row is not None]
+        rows = [*filter(None, text.encode_pairs(pairs, *self.tokenizers, start=self.start_tokens))]
         return label_log_likelihoods(self.module, self.params, rows, self.max_len)
 
     def attention(self, text: str, *, target: str | None = None) -> list[AttentionMap]:
@@ -169,17 +266,17 @@ class Translator(PairModel):
             DataError: a text is empty or too long, or cannot be encoded.
         """
         source, source_ids = self.tokenizers[0], self.encode(text)
-        end = self.end_of_text
+        end = require_end_of_text(self.tokenizer)
         if target is None:
             require_supported(self.decoding.unsupported)
             ((_, (best, *_)),) = self.search([text], self.config.translation)
-            target_ids = np.concatenate([self.starts[:1], best.tokens])  # includes a forced token
+            target_ids = [*self.start_tokens[:1], *best.tokens]  # with a forced token
             end = end if best.end_token is None else best.end_token
         else:
-            target_ids = np.concatenate([self.starts, self.encode_target(target)])
+            target_ids = [*self.start_tokens, *self.encode_target(target)]
         # The last token is only predicted; another end of text would be one too many.
-        target_ids = np.append(target_ids, end)[: self.max_len + 1].astype(np.int32)
-        ids, next_ids = target_ids[:-1], target_ids[1:]
+        target_ids = [*target_ids, end][: self.max_len + 1]
+        ids, next_ids = (np.array(part, np.int32) for part in (target_ids[:-1], target_ids[1:]))
         output = apply_model(
             self.module, with_weights, self.params, source_tokens=source_ids[None], tokens=ids[None]
         )
@@ -192,3 +289,12 @@ class Translator(PairModel):
             self_attention_map("encoder self-attention", encoder, source, source_ids),
             self_attention_map("decoder self-attention", decoder, self.tokenizer, ids, next_ids),
         ]
+
+
+def _with_end_behind(tokenizer: text.Tokenizer) -> text.Tokenizer:
+    """The tokenizer, which puts the end of text behind every text."""
+    library, end = tokenizers.Tokenizer.from_str(tokenizer.to_json()), tokenizer.roles.end_of_text
+    library.post_processor = processors.TemplateProcessing(
+        single=f"$A {end}", special_tokens=[(end, library.token_to_id(end))]
+    )
+    return text.Tokenizer(library, dataclasses.replace(tokenizer.roles, surrounded=True))

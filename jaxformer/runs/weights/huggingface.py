@@ -53,10 +53,6 @@ _MODELS: dict[str, tuple[str, type[TextModel]]] = {
     "classifier": ("labelled", Classifier),
     "encoder_decoder": ("pairs", Translator),
 }
-_FOR_PYTHON = {
-    "decoder_classifier": "a decoder that classifies",
-    "token_classifier": "an encoder that classifies each token",
-}
 
 
 def is_huggingface(path: str | os.PathLike[str]) -> bool:
@@ -130,10 +126,10 @@ class HuggingFaceWeights(WeightSource):
     def config(self) -> ExperimentConfig:
         """An experiment config for this model: the model and its decoding settings."""
         kind, model = self.opened.kind, self.opened.config
-        if kind in _FOR_PYTHON:
+        if kind not in _MODELS:
             raise ConfigError(
-                f"{self.folder} holds {_FOR_PYTHON[kind]}, which no command can use; load it "
-                "in Python with interop.load_huggingface"
+                f"{self.folder} holds a {kind.replace('_', ' ')}, which no command can use; load "
+                "it in Python with interop.load_huggingface"
             )
         decoding: dict[str, Any] = {}
         special, sampling = self._tokens[1], self._tokens[1].sampling

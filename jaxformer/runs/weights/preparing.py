@@ -4,13 +4,13 @@ import dataclasses
 import pathlib
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from jaxformer.config import ExperimentConfig, config_differences
 from jaxformer.config.files import tables_of
 from jaxformer.errors import ConfigError
 from jaxformer.runs.folder.files import is_run, read_run_config
-from jaxformer.runs.tasks.registry import task_class
+from jaxformer.runs.tasks import task_class
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.text_models.classifier import Classifier
 from jaxformer.runs.text_models.language_model import LanguageModel
@@ -68,7 +68,8 @@ def prepare_task(
         folder: run folder to resume, whose tokenizers are used again.
 
     Returns:
-        The task. Its config includes everything that the data determines.
+        The task. Its config includes everything that the data determines. Its `source` are the
+        weights that the run starts from, which are not read yet.
 
     Raises:
         ConfigError: the config is invalid, or does not fit the data or the model of `init_from`.
@@ -76,40 +77,21 @@ def prepare_task(
         StorageError: tokens cannot be written.
         DataError: the data cannot be used, or a sample prompt is too long.
     """
-    return prepare_run(config, task, folder).task
-
-
-class PreparedRun(NamedTuple):
-    """Task of a run with its data, and what init_from of its config names, if anything."""
-
-    task: Task
-    source: WeightSource | None
-
-
-def prepare_run(
-    config: ExperimentConfig, task: type[Task] | None = None, folder: pathlib.Path | None = None
-) -> PreparedRun:
-    """`prepare_task`, and the weights that the run starts from, which are not read yet."""
     kind = task_class(config) if task is None else task
-    if folder is None:
-        return _prepare_new(config, kind)
-    return _prepare_resumed(config, kind, RunWeights(folder, None, kind.text_model, config))
-
-
-def _prepare_new(config: ExperimentConfig, kind: type[Task]) -> PreparedRun:
-    """Prepares a new run, whose model must be that of its init_from."""
+    if folder is not None:
+        run = RunWeights(folder, None, kind.text_model, config)
+        return _prepare_resumed(config, kind, run)
     schedule = config.schedule.ending_at(config.training.steps)
     config = dataclasses.replace(config, schedule=schedule)
     if config.init_from is None:
-        return PreparedRun(kind.prepare(config), None)
-    source = _start_of(config, kind, config.init_from)
-    _require_same_kind(config, kind, source)
-    _require_same_model(config, source)
+        return kind.prepare(config)
+    source = weight_source(config.init_from, kind.text_model, config)
+    _require_same_model(config, kind, source)
     config = dataclasses.replace(_filled(config, source.config), init_from=source.pin())
-    return PreparedRun(kind.prepare(config, source.model), source)
+    return dataclasses.replace(kind.prepare(config, source.model), source=source)
 
 
-def _prepare_resumed(config: ExperimentConfig, kind: type[Task], run: RunWeights) -> PreparedRun:
+def _prepare_resumed(config: ExperimentConfig, kind: type[Task], run: RunWeights) -> Task:
     """Prepares a run that goes on, which may have been stopped before its first checkpoint."""
     stored, end, source = run.config, config.training.steps, None
     if stored.schedule.decay_start == config.schedule.decay_start:  # it keeps its end, too
@@ -117,19 +99,9 @@ def _prepare_resumed(config: ExperimentConfig, kind: type[Task], run: RunWeights
     config = dataclasses.replace(config, schedule=config.schedule.ending_at(end))
     if config.init_from is not None:
         init_from = _with_step(config.init_from, stored.init_from)
-        source = _start_of(config, kind, init_from)
+        source = weight_source(init_from, kind.text_model, config)
         config = dataclasses.replace(_filled(config, stored), init_from=init_from)
-    return PreparedRun(kind.prepare(config, run.model), source)
-
-
-def _start_of(config: ExperimentConfig, kind: type[Task], init_from: str) -> WeightSource:
-    """What a run starts from, which must not be the run itself."""
-    source = weight_source(init_from, kind.text_model, config)
-    if config.out is not None and real_path(source.path) == real_path(config.out):
-        raise ConfigError(
-            f"init_from must be another run than out, got {config.out} for both; choose another out"
-        )
-    return source
+    return dataclasses.replace(kind.prepare(config, run.model), source=source)
 
 
 def _with_step(init_from: str, recorded: str | None) -> str:
@@ -141,49 +113,37 @@ def _with_step(init_from: str, recorded: str | None) -> str:
     return recorded if is_same else init_from
 
 
-def _require_same_kind(config: ExperimentConfig, kind: type[Task], source: WeightSource) -> None:
+def _require_same_model(config: ExperimentConfig, kind: type[Task], source: WeightSource) -> None:
     """Raises ConfigError if a task cannot start from the parameters of a source."""
     if not source.has_head and not issubclass(kind.text_model, Classifier):
         raise ConfigError(
             f"{source.path} holds an encoder without a head, from which a classifier can start, "
             f"got {kind.text_model.kind}; use the folder of a model with a head"
         )
-    new_model, stored_model = task_class(config).text_model, task_class(source.config).text_model
+    stored, positions = source.config, config.model.positions.kind
+    new_model, stored_model = task_class(config).text_model, task_class(stored).text_model
     are_decoders = issubclass(new_model, LanguageModel) and issubclass(stored_model, LanguageModel)
-    if new_model is not stored_model and not are_decoders and not _gets_head(config, source):
+    gets_head = new_model is Classifier and stored_model is MaskedModel
+    if new_model is not stored_model and not are_decoders and not gets_head:
         raise ConfigError(
             f"init_from must be a run of the same kind, or for a classifier a masked language "
             f"model, got {config.init_from}, which holds {stored_model.kind}, for "
             f"{kind.text_model.kind}; choose another run, or leave init_from out"
         )
-
-
-def _gets_head(config: ExperimentConfig, source: WeightSource) -> bool:
-    """Whether a classifier starts from a masked language model."""
-    return (
-        task_class(config).text_model is Classifier
-        and task_class(source.config).text_model is MaskedModel
-    )
-
-
-def _require_same_model(config: ExperimentConfig, stored: WeightSource) -> None:
-    """Raises ConfigError if the weights do not fit the config's model."""
-    source = stored.config
     allowed: tuple[str, ...] = _MAY_DIFFER
-    positions = config.model.positions.kind
     if positions == "rotary":
         allowed += _OF_ROTARY
-    if positions != "learned" or config.model.max_len <= source.model.max_len:  # rows of a table
+    if positions != "learned" or config.model.max_len <= stored.model.max_len:  # rows of a table
         allowed += ("max_len",)
-    if _gets_head(config, stored):
-        allowed += (*_token_logit_keys(source), "pooling", "pooler")
+    if gets_head:
+        allowed += (*_token_logit_keys(stored), "pooling", "pooler")
     differences = {
         f"model.{key}": pair
-        for key, pair in config_differences(source.model, config.model).items()
+        for key, pair in config_differences(stored.model, config.model).items()
         if not _LAYER.sub("", key).startswith(allowed) and not (key in _FILLED and pair[1] is None)
     }
     if config.tokenizer.kind != "pretrained":
-        differences |= config_differences(source.tokenizer, config.tokenizer, "tokenizer.")
+        differences |= config_differences(stored.tokenizer, config.tokenizer, "tokenizer.")
     if differences:
         listed = "; ".join(
             f"{key}: {before!r} there, {after!r} here"
@@ -191,7 +151,7 @@ def _require_same_model(config: ExperimentConfig, stored: WeightSource) -> None:
         )
         raise ConfigError(
             f"init_from needs the model and tokenizer of that run, got {listed}; set them as in "
-            f"{stored.path}, or leave these keys out, or leave init_from out"
+            f"{source.path}, or leave these keys out, or leave init_from out"
         )
 
 

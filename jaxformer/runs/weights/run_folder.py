@@ -13,7 +13,7 @@ from typing import Any
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.runs.folder.files import CHECKPOINTS, read_run_config
-from jaxformer.runs.tasks.registry import task_class
+from jaxformer.runs.tasks import task_class
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.weights.huggingface import HuggingFaceWeights, is_huggingface
 from jaxformer.runs.weights.shapes import split_shapes

@@ -70,11 +70,6 @@ class WeightSource(abc.ABC):
     def digest(self) -> str:
         """SHA-256 of the weights, independent of their path."""
 
-    @property
-    def identity(self) -> str:
-        """Its name and its digest, which are equal on all hosts that start from it."""
-        return f"{self.name}, {self.digest}"
-
     @abc.abstractmethod
     def params(self, runner: Runner) -> Any:
         """Parameters, where the runner places them; CheckpointError if not those of the model."""

@@ -124,7 +124,7 @@ def encode_pairs(
         (array([110, 111, 256], dtype=int32), array([256, 110, 195, 169], dtype=int32))
     """
     special = _around_source(source_tokenizer)
-    target_end = _end_of_text(target_tokenizer)
+    target_end = require_end_of_text(target_tokenizer)
     starts = [target_end] if start is None else list(start)
     sources = source_tokenizer.encode_documents(pairs.sources)
     targets = target_tokenizer.encode_documents(pairs.targets)
@@ -170,10 +170,11 @@ def _around_source(tokenizer: Tokenizer) -> SurroundingTokens:
     """Special tokens around a source: those of the tokenizer, else the end of text after it."""
     if tokenizer.roles.surrounded:
         return tokenizer.surrounding_tokens
-    return SurroundingTokens(after=(_end_of_text(tokenizer),))
+    return SurroundingTokens(after=(require_end_of_text(tokenizer),))
 
 
-def _end_of_text(tokenizer: Tokenizer) -> int:
+def require_end_of_text(tokenizer: Tokenizer) -> int:
+    """The token that ends a target; raises DataError if there is none."""
     if (end := tokenizer.end_of_text) is None:
         raise DataError(
             "a tokenizer of pairs must have an end of text, got one without; name the token that "

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from einops import rearrange
 
-from jaxformer.config import ModelConfig
+from jaxformer.config import ModelConfig, RotaryConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional import AlibiBias, RelativeBias
 from jaxformer.modules import RotaryPositions, make_positions
@@ -41,8 +41,7 @@ def model_positions(config: ModelConfig, params: Any, length: int) -> dict[str, 
 
     Returns:
         The positions by name: "model", or "encoder" and "decoder" if they differ in an
-        encoder-decoder. Positions that `config.layers` override have the name of the first layer
-        with them, such as "model_layer_2".
+        encoder-decoder. Positions that `config.layers` override are left out.
 
     Raises:
         ConfigError: the model has no positions, or fewer.
@@ -58,60 +57,37 @@ def model_positions(config: ModelConfig, params: Any, length: int) -> dict[str, 
         raise ConfigError(
             f"the length to show must be in 1 .. max_len={config.max_len}, got {length}"
         )
-    if "encoder" not in params:
-        schemes = _stack_schemes("model", config, params, length)
-    elif "decoder" not in params:
-        schemes = _stack_schemes("model", config, params["encoder"], length, causal=False)
-    elif all(layer.positions is None for layer in config.layer_overrides) and (
-        config.positions.kind in ("sinusoidal", "rotary")
-    ):  # those of the encoder have no parameters, and equal the decoder's
-        schemes = _stack_schemes("model", config.encoder, params["encoder"], length, causal=False)
-    else:
-        schemes = _stack_schemes("encoder", config.encoder, params["encoder"], length, causal=False)
-        schemes |= _stack_schemes("decoder", config, params["decoder"], length)
-    if not schemes:
-        raise ConfigError("the model has no positions to show: its config has positions='none'")
-    return schemes
-
-
-def _stack_schemes(
-    name: str, config: ModelConfig, params: Any, length: int, *, causal: bool = True
-) -> dict[str, Positions]:
-    """Positions of one stack: the model's, and those of layers with their own."""
-    overrides = [layer.positions for layer in config.layer_overrides]
-    configs, modules = {name: config}, {name: "positions"}
-    for index, positions in enumerate(
-        dict.fromkeys(scheme for scheme in overrides if scheme is not None)
-    ):
-        part = f"{name}_layer_{overrides.index(positions)}"
-        configs[part] = dataclasses.replace(config, positions=positions, layers=(), first_layers=())
-        modules[part] = f"layer_positions_{index}"
-    if None not in overrides:
-        del configs[name]
-    return {
-        part: _scheme_positions(part_config, params.get(modules[part], {}), length, causal)
-        for part, part_config in configs.items()
-        if part_config.positions.kind != "none"
-    }
-
-
-def _scheme_positions(config: ModelConfig, params: Any, length: int, causal: bool) -> Positions:
-    """Evaluates the model's own position scheme."""
-    scheme = make_positions(config, causal=causal)
     kind = config.positions.kind
-    variables = {"params": jax.tree.map(jnp.asarray, params)}
+    if kind == "none" or all(layer.positions is not None for layer in config.layer_overrides):
+        raise ConfigError(f"the model has no positions to show: its config has positions={kind!r}")
+    if "encoder" not in params:
+        return {"model": _stack_positions(config, params, length)}
+    if "decoder" not in params:
+        return {"model": _stack_positions(config, params["encoder"], length, causal=False)}
+    encoder = _stack_positions(config.encoder, params["encoder"], length, causal=False)
+    if kind in ("sinusoidal", "rotary"):  # without parameters or a direction
+        return {"model": encoder}
+    return {"encoder": encoder, "decoder": _stack_positions(config, params["decoder"], length)}
+
+
+def _stack_positions(
+    config: ModelConfig, params: Any, length: int, *, causal: bool = True
+) -> Positions:
+    """Evaluates the position scheme of an encoder or a decoder."""
+    kind = config.positions.kind
+    if isinstance(config.positions, RotaryConfig):  # the layout only says where pairs are
+        halves = dataclasses.replace(config.positions, layout="half")
+        config = dataclasses.replace(config, positions=halves)
+    scheme = make_positions(config, causal=causal)
+    variables = {"params": jax.tree.map(jnp.asarray, params.get("positions", {}))}
     positions = jnp.arange(length)[None]
     if isinstance(scheme, RotaryPositions):
-        features, width = np.arange(config.key_dim), scheme.scheme.rotary_dim or config.key_dim
-        is_half = scheme.scheme.layout == "half"
-        is_first = features < width // 2 if is_half else (features % 2 == 0) & (features < width)
+        half = (scheme.scheme.rotary_dim or config.key_dim) // 2
         # A pair (1, 0) becomes (cos, sin).
-        pairs = jnp.broadcast_to(jnp.float32(is_first), (1, length, 1, config.key_dim))
+        pairs = jnp.zeros((1, length, 1, config.key_dim)).at[..., :half].set(1)
         rotate = scheme.apply(variables, positions, config.max_len, method=type(scheme).rotation)
         turned = np.asarray(rotate(pairs, pairs)[0][0, :, 0])
-        return Positions(
-            kind, np.stack([turned[:, is_first], turned[:, ~is_first & (features < width)]])
-        )
+        return Positions(kind, np.stack([turned[:, :half], turned[:, half : 2 * half]]))
     encoding = scheme.apply(variables, positions, method=type(scheme).encoding)
     if encoding is not None:
         return Positions(kind, np.asarray(encoding[0], np.float32))

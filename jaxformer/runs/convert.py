@@ -15,10 +15,10 @@ from jaxformer.interop import (
     save_huggingface,
     save_params,
 )
-from jaxformer.runs.data.values import DataSummary
-from jaxformer.runs.folder.files import CHECKPOINTS, require_free, start_folder
-from jaxformer.runs.use.opening import open_run
-from jaxformer.runs.weights.huggingface import HuggingFaceWeights, is_adapter, is_huggingface
+from jaxformer.runs.folder.files import CHECKPOINTS, DataSummary, require_free, start_folder
+from jaxformer.runs.opening import open_run
+from jaxformer.runs.text_models.text_model import TextModel
+from jaxformer.runs.weights.huggingface import is_huggingface
 from jaxformer.runs.weights.run_folder import RunWeights
 from jaxformer.storage import as_path
 from jaxformer.training import Checkpoints, SingleRunner, TrainState
@@ -49,11 +49,10 @@ def convert(
         model_type: Hugging Face model type to write, such as "llama"; default: the one that the
             model was loaded from, if it can represent the model, else the first that can.
         dtype: dtype of the written parameters, "float32" or "bfloat16"; default: unchanged.
-        ignore: fields in the JSON files of a Hugging Face folder that you know to be irrelevant.
-        source_language: for a Hugging Face folder of a multilingual translator, the source
-            language by the model's own name, such as "eng_Latn" or "en"; default: the folder's.
-        target_language: the target language, likewise.
-        base: for a run with LoRA or an adapter, the current path of its base; as in `open_run`.
+        ignore: unsupported generation settings that you know to be irrelevant; as in `open_run`.
+        source_language: as in `open_run`.
+        target_language: as in `open_run`.
+        base: as in `open_run`.
         adapter: whether to write only the matrices of a run with LoRA, which started from a Hugging
             Face folder, as an adapter that PEFT loads.
 
@@ -69,32 +68,27 @@ def convert(
     source, target = as_path(source), as_path(target)
     to_file, imports = target.suffix == ".safetensors", is_huggingface(source)
     for name, value, fits in (
-        ("model_type", model_type, not to_file and not imports), ("step", step, not imports),
-        ("base", base, not imports or is_adapter(source)),
-        ("adapter", adapter or None, not imports and not to_file and not model_type and not dtype),
-        ("dtype", dtype, imports or not to_file), ("ignore", ignore or None, imports),
-        ("source_language", source_language, imports and not to_file),
-        ("target_language", target_language, imports and not to_file),
-    ):  # fmt: skip
-        if value is not None and not fits:
+        ("model_type", model_type, not (to_file or imports or adapter)),
+        ("adapter", adapter, not (to_file or imports)),
+        ("dtype", dtype, not adapter),
+    ):
+        if value and not fits:
             raise ConfigError(
                 f"{name} has no effect on what is written here, got {value}; remove it"
             )
-    if to_file:
-        model = open_run(source, step=step, dtype=dtype, ignore=ignore, base=base)
-        save_params(target, model.config.model, model.params)
-        return f"wrote the parameters to {target}, and the config to {target.with_suffix('.toml')}"
-    require_free(target, "target")
-    if imports:
-        options = {"dtype": dtype, "param_dtype": dtype, "ignore": tuple(ignore)}
-        weights = HuggingFaceWeights(
-            source, source_language=source_language, target_language=target_language,
-            options=options, base=base,
-        )  # fmt: skip
-        return _import(weights, target)
+    if not to_file:
+        require_free(target, "target")
     if adapter:
         return _write_adapter(RunWeights(source, step, base=base), target)
-    model = open_run(source, step=step, base=base)
+    model = open_run(
+        source, step, dtype=dtype if to_file or imports else None, ignore=ignore, base=base,
+        source_language=source_language, target_language=target_language,
+    )  # fmt: skip
+    if to_file:
+        save_params(target, model.config.model, model.params)
+        return f"wrote the parameters to {target}, and the config to {target.with_suffix('.toml')}"
+    if imports:
+        return _write_run(model, target)
     written = save_huggingface(target, model.to_huggingface(), model_type=model_type, dtype=dtype)
     return f"wrote a model of type {written} to {target}"
 
@@ -120,17 +114,15 @@ def _write_adapter(source: RunWeights, target: pathlib.Path) -> str:
     return f"wrote an adapter of {init_from} to {target}"
 
 
-def _import(source: HuggingFaceWeights, target: pathlib.Path) -> str:
-    """Makes a run folder from a Hugging Face folder, with a checkpoint of step 0."""
-    source.require_head()
-    model, params = source.model, source.params(SingleRunner())
+def _write_run(model: TextModel, target: pathlib.Path) -> str:
+    """Makes a run folder of a model, with a checkpoint of step 0."""
 
     def save(draft: pathlib.Path) -> None:
         model.save(draft)
         # Orbax cannot save an empty state, so the optimizer counts steps.
         counting = optax.scale_by_schedule(optax.constant_schedule(1.0))
         with Checkpoints(draft / CHECKPOINTS) as checkpoints:
-            checkpoints.save(TrainState.create(params, counting))
+            checkpoints.save(TrainState.create(model.params, counting))
 
     start_folder(target, model.config, DataSummary(), save)
     return f"wrote a run to {target}: {model.kind}"

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from jaxformer.config import MeshConfig
 from jaxformer.errors import ConfigError
 from jaxformer.programs import keep_programs
-from jaxformer.runs.tasks.registry import task_class
+from jaxformer.runs.tasks import task_class
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.weights.huggingface import HuggingFaceWeights, is_adapter, is_huggingface

@@ -1,0 +1,104 @@
+"""Documents as the data of causal and masked language models."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from jaxformer import text
+from jaxformer.runs.data.view import (
+    CAUSAL_MARKS,
+    MASKED_MARKS,
+    causal_texts,
+    masked_text,
+    real_tokens,
+)
+from jaxformer.runs.tasks.streams import StreamTask, WindowsWithLengths
+from jaxformer.runs.text_models.language_model import LanguageModel
+from jaxformer.runs.text_models.masked import MASK_IN_TEXT, MaskedModel
+from jaxformer.text.batches.windows import EncoderWindows
+from jaxformer.training import TrainingData
+from jaxformer.training.data import BatchSource
+from jaxformer.training.parallel import Runner
+
+
+class LanguageModelTask(StreamTask):
+    """Documents, for a decoder."""
+
+    model: LanguageModel
+    text_model = LanguageModel
+    marks: ClassVar[str] = CAUSAL_MARKS
+
+    def windows(self, stream: text.TokenStream) -> text.Windows:
+        """Windows of the stream, or packed documents, depending on the config."""
+        before = self.model.surrounding_tokens.before
+        if self.config.data.packing == "documents":
+            return text.PackedDocuments(stream, self.max_len, before=before)
+        kind = text.Windows if self.config.model.experts is None else WindowsWithLengths
+        return kind(stream, self.max_len, before=before)
+
+    def stream_evaluation(self, validation: text.TokenStream, runner: Runner) -> TrainingData:
+        """Makes batches of all windows, and counts the bytes that are predicted."""
+        data = super().stream_evaluation(validation, runner)
+        if validation.num_bytes is None:
+            return data
+        # The first tokens are not predicted, so their bytes do not count.
+        tokens, unpredicted = validation.tokens, self.windows(validation).unpredicted
+        free = sum(self.tokenizer.byte_length(int(tokens[i])) for i in unpredicted)
+        return data._replace(validation_bytes=validation.num_bytes - free)
+
+    def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
+        """Windows, with marks for text that is not predicted and for ends of documents."""
+        return causal_texts(self.tokenizer, batch, count)
+
+
+class MaskedTask(StreamTask):
+    """Documents with masked tokens, for an encoder that predicts them."""
+
+    model: MaskedModel
+    text_model = MaskedModel
+    marks: ClassVar[str] = MASKED_MARKS
+
+    def default_prompts(self, documents: Sequence[str]) -> tuple[str, ...]:
+        """Starts of lines, with the last word or character masked."""
+        prompts = []
+        for line in super().default_prompts(documents):
+            head = line.rpartition(" ")[0] or line[:-1]
+            spaced = self.tokenizer.has_leading_spaces
+            prompts.append(f"{head} {MASK_IN_TEXT}".strip() if spaced else head + MASK_IN_TEXT)
+        return tuple(prompts)
+
+    def windows(self, stream: text.TokenStream) -> text.Rows:
+        """Windows of the stream, with their lengths."""
+        special = self.model.surrounding_tokens
+        return EncoderWindows(stream, self.max_len, before=special.before, after=special.after)
+
+    def training_batches(self, runner: Runner) -> BatchSource:
+        """Makes batches of windows, with new masks in every epoch."""
+        return self._masked(super().training_batches(runner), runner)
+
+    def stream_evaluation(self, validation: text.TokenStream, runner: Runner) -> TrainingData:
+        """Makes batches of all windows, with the same masks each time."""
+        masked = self._masked(self.ordered_batches(self.windows(validation), runner), runner)
+        return TrainingData(batches=(), unit=self.model.unit, validation=masked.once)
+
+    def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
+        """Windows with the answers of their masked tokens."""
+        rows = zip(batch["tokens"], batch["labels"], real_tokens(batch), strict=True)
+        return [
+            {"text": masked_text(self.tokenizer, tokens[real], labels[real])}
+            for tokens, labels, real in itertools.islice(rows, count)
+        ]
+
+    def _masked(self, batches: BatchSource, runner: Runner) -> text.MaskedBatches:
+        """The batches with masks."""
+        tokenizer, mask = self.tokenizer, self.tokenizer.mask
+        assert mask is not None  # the model has added it
+        return text.MaskedBatches(
+            batches,
+            seed=self.config.seed,
+            mask_token=mask,
+            vocab_size=tokenizer.vocab_size,
+            rate=self.config.data.mask_rate,
+            special=sorted(tokenizer.special - {mask}),
+            host=runner.host,
+        )

@@ -1,1 +1,0 @@
-"""Opened runs: their methods, and conversion."""
