@@ -9,8 +9,7 @@ from jaxformer.text.batches.packed_examples import PackedExamples
 from jaxformer.text.batches.rows import Rows
 from jaxformer.text.batches.windows import PackedDocuments, Windows
 from jaxformer.text.corpora.corpus import Corpus, scan_corpus
-from jaxformer.text.corpora.prepared_documents import prepare_documents
-from jaxformer.text.corpora.prepared_rows import fitting_rows
+from jaxformer.text.corpora.encoding import fitting_rows, prepare_documents
 from jaxformer.text.corpora.streams import build_stream
 from jaxformer.text.phrasebook import Phrase, load_phrasebook
 from jaxformer.text.sources.counts import Counts

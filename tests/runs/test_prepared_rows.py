@@ -5,7 +5,6 @@ import pytest
 
 from jaxformer import runs, text
 from jaxformer.text.corpora import corpus as corpora
-from jaxformer.text.corpora import scan as scan_module
 from tests.runs import tiny
 
 WORDS = "one two three four five six".split()
@@ -40,8 +39,8 @@ def test_examples_are_those_of_the_rows(tmp_path, kind):
 def test_rows_are_neither_read_nor_encoded_again(tmp_path, monkeypatch):
     config = experiment(tmp_path, "pairs")
     first, lines = tiny.logged_of_data(config)
-    monkeypatch.setattr(corpora, "Scan", None)
-    monkeypatch.setattr(corpora.Corpus, "parts", None)
+    monkeypatch.setattr(corpora, "_scan", None)
+    monkeypatch.setattr(corpora.Corpus, "read", None)
     again, same_lines = tiny.logged_of_data(config)
     assert again.summary == first.summary and same_lines == lines
     with pytest.raises(TypeError):  # other tokens need other files
@@ -67,7 +66,7 @@ def test_rows_of_an_own_task_are_encoded_anew(tmp_path):
 
 
 def test_inspect_describes_a_sample_of_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr(scan_module, "_SAMPLE", 300)
+    monkeypatch.setattr(corpora, "_SAMPLE", 300)
     report = runs.inspect_data(experiment(tmp_path, "pairs"))
     assert report.view.train == len(TEXTS) - report.view.validation > 0
     assert [shared.name for shared in report.view.shared] == [

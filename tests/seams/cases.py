@@ -4,7 +4,6 @@ import functools
 import gzip
 import json
 import pathlib
-import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -173,16 +172,6 @@ def on_disk(task: str, source: str) -> dict[str, Any]:
         return fresh(task, source)
 
 
-def interrupted(task: str, source: str) -> dict[str, Any]:
-    """A run whose data does not fit in memory, started after one that had prepared half of it."""
-    on_disk(task, source)
-    shutil.rmtree("run")
-    for manifest in pathlib.Path("cache").rglob("parts.jsonl"):
-        parts = manifest.read_bytes().splitlines(keepends=True)
-        manifest.write_bytes(b"".join(parts[: len(parts) // 2]))
-    return on_disk(task, source)
-
-
 def on_two_hosts(task: str, source: str) -> dict[str, Any]:
     """A run whose rows are those of the second host."""
     with second_of_two_hosts():
@@ -220,10 +209,6 @@ def adapted(task: str, source: str) -> dict[str, Any]:
 ON_DISK = {
     "files", "documents", "packed", "columns", "mixture", "pairs", "aligned", "labelled",
     "conversations",
-}  # fmt: skip
-INTERRUPTED = {
-    "language model": ("files", "columns", "mixture"), "translation": ("pairs",),
-    "classification": ("labelled",), "chat": ("conversations",),
 }  # fmt: skip
 CASES: dict[str, Callable[[], dict[str, Any]]] = {
     f"{task}, {source}, {how.__name__}": functools.partial(how, task, source)

@@ -22,7 +22,7 @@ from jaxformer.cli import main
 from jaxformer.config import ExperimentConfig, config_to_toml
 from jaxformer.runs import train
 from jaxformer.text import Host
-from jaxformer.text.corpora import prepared
+from jaxformer.text.corpora import encoding
 from jaxformer.training import SingleRunner
 
 GOLDEN = pathlib.Path(__file__).with_name("golden.json")
@@ -36,7 +36,7 @@ class StartedError(BaseException):
 @contextlib.contextmanager
 def small_memory() -> Iterator[None]:
     """All data is prepared in parts of a few rows."""
-    with mock.patch.object(prepared, "_SMALLEST", 400):
+    with mock.patch.object(encoding, "_GROUP", 400):
         yield
 
 

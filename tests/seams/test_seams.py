@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.seams.cases import CASES, INTERRUPTED, interrupted
+from tests.seams.cases import CASES
 from tests.seams.seams import golden
 
 
@@ -25,11 +25,3 @@ def test_where_data_is_changes_nothing_that_is_trained():
         small = cases[name.replace("on_disk", "fresh")]
         assert {**cases[name], "printed": ()} == {**small, "printed": ()}
     assert len(large) == 11
-
-
-@pytest.mark.parametrize(
-    ("task", "source"), [(task, each) for task, sources in INTERRUPTED.items() for each in sources]
-)
-def test_preparation_ends_the_same_after_an_interruption(task, source, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert interrupted(task, source) == golden()[f"{task}, {source}, on_disk"]

@@ -16,7 +16,7 @@ from jaxformer.runs.data.view import DataView, counted, shared_texts
 from jaxformer.runs.folder.files import VALIDATION, DataSummary
 from jaxformer.runs.tasks.task import Split, Task
 from jaxformer.storage import read_json, write_json
-from jaxformer.text.corpora.prepared_rows import no_rows_error, prepare_rows
+from jaxformer.text.corpora.encoding import no_rows_error, prepare_rows
 from jaxformer.text.store.ragged import Example, ExampleArrays
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
@@ -130,13 +130,11 @@ class TableTask(Task):
 
     def _encoded(self, rows: text.Table, counts: text.Counts | None = None) -> EncodedRows:
         """Encodes rows in memory; `counts` are None if none were dropped before."""
-        fitting = text.fitting_rows(rows, self.encode_rows(rows), self.max_len)
-        if counts is not None:
-            fitting.counts.add(dataclasses.replace(counts, read=counts.read - len(rows)))
-        if not fitting.examples:
-            raise no_rows_error(fitting.counts, self.max_len)
-        examples = ExampleArrays.of(fitting.examples)
-        return EncodedRows(examples, rows.take(fitting.indices), fitting.counts)
+        counts = text.Counts(rows.unit, len(rows)) if counts is None else counts
+        fitting = text.fitting_rows(rows, self.encode_rows(rows), self.max_len, counts)
+        if not fitting:
+            raise no_rows_error(counts, self.max_len)
+        return EncodedRows(ExampleArrays.of([*fitting.values()]), rows.take(fitting), counts)
 
     def _known_key(self) -> tuple[str, ...] | None:
         """`encoding_key`, unless a subclass overrides `encode_rows` or `table` but not the key."""

@@ -1,21 +1,30 @@
-"""Corpora: rows of any number, of files or in memory, scanned once, and then read in parts."""
+"""Corpora: rows of any number, of files or in memory, scanned once, and then read again."""
 
 import dataclasses
-import itertools
+import functools
+import hashlib
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
+from jaxformer.errors import DataError
 from jaxformer.storage import as_path
-from jaxformer.text.corpora.holdout import Holdout
-from jaxformer.text.corpora.scan import Scan
+from jaxformer.text.corpora.holdout import EvenSample, Holdout, HoldoutCounter, text_draws
 from jaxformer.text.sources.counts import Counts, Errors
 from jaxformer.text.sources.files import FileState, file_states, require_unchanged
 from jaxformer.text.sources.records import Row
 from jaxformer.text.store.store import cache_path, remembered
-from jaxformer.text.tables.table import Table, row_size
+from jaxformer.text.tables.table import Table, text_bytes
 
-_LAYOUT = 9  # version of what scans remember
+_LAYOUT = 10  # version of what scans remember
+_SAMPLE = 2**25  # bytes of training text that are kept, to train a tokenizer on
+_VALIDATION = 2**26  # bytes of validation rows that are kept, at most
+_LINES = 2**18  # bytes of validation text that are kept beyond the sample, for prompts
+_FEW = 64  # rows that are kept as candidates for validation, whatever their numbers
+_REPORTED = 2**20  # bytes between two reports of progress
+
+Groups = Callable[[Counts], Iterator[Iterator[Row]]]
+"""Reads the rows of each group of files, and counts the unreadable ones."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -29,8 +38,7 @@ class Corpus:
 
     Args:
         table: the kind of rows.
-        options: options of `Table.rows`.
-        files: states of the files, in the groups that are read together.
+        groups: reads the rows of each group of files.
         holdout: which rows are for validation.
         counts: counts of the rows read and dropped, on both sides.
         num_bytes: bytes of their texts, in UTF-8.
@@ -39,12 +47,10 @@ class Corpus:
         validation: validation rows, None if there are none. Of documents, perhaps only a sample.
         is_sampled: whether `train` is not all of the training rows.
         distinct: distinct texts of each column of `Table.categories`, sorted.
-        rows: the rows, if they are not in files.
     """
 
     table: type[Table]
-    options: dict[str, Any]
-    files: tuple[tuple[FileState, ...], ...]
+    groups: Groups
     holdout: Holdout
     counts: Counts
     num_bytes: int
@@ -53,7 +59,6 @@ class Corpus:
     validation: Any
     is_sampled: bool
     distinct: dict[str, tuple[str, ...]]
-    rows: Table | None = None
 
     @classmethod
     def of(cls, rows: Table, validation_fraction: float = 0.0) -> "Corpus":
@@ -75,54 +80,21 @@ class Corpus:
             >>> Corpus.of(pairs, 0.25).validation.sources
             ('yes',)
         """
+        table, counts = type(rows), Counts(rows.unit)
         source = f"{len(rows):,} {rows.unit}"
-        scan = Scan(type(rows), validation_fraction)
-        scan.read(0, rows.records())
-        return _corpus(type(rows), scan.result(source), rows=rows)
+        values = _scan(table, [rows.records()], validation_fraction, counts, source)
+        return _corpus(table, lambda _: iter([rows.records()]), values)
 
-    @property
-    def key(self) -> int:
-        """Index of the column whose text decides the side of a row."""
-        return self.table.column_names().index(self.table.inputs[0])
+    def read(self) -> Iterator[tuple[Row, bool]]:
+        """Yields the rows of both sides, in order, each with whether it is for validation.
 
-    def parts(self, size: int, start: int = 0) -> "Iterator[CorpusPart]":
-        """Reads rows of both sides from row `start` on, in parts of about `size` bytes.
-
-        Raises DataError in place of the last part if a file has changed since the scan.
+        Raises DataError if a file has changed while it was read.
         """
-        rows: list[Row] = []
-        num_bytes = 0
-        for row in itertools.islice(self._read(), start, None):
-            if num_bytes >= size:
-                start += len(rows)
-                yield CorpusPart(self._clean(rows), num_bytes, start)
-                rows, num_bytes = [], 0
-            rows.append(row)
-            num_bytes += max(1, row_size(row))
-        require_unchanged([*itertools.chain(*self.files)])
-        yield CorpusPart(self._clean(rows), num_bytes, None)
-
-    def _clean(self, rows: list[Row]) -> list[Row]:
-        return list(self.table.clean(rows, Counts(self.table.unit)))
-
-    def _read(self) -> Iterator[Row]:
-        """The rows of all files, or of the table in memory, as they were read."""
-        if self.rows is not None:
-            return self.rows.records()
         counts = Counts(self.table.unit, errors=self.counts.errors)  # the scan has counted them
-        groups = ([state.path for state in states] for states in self.files)
-        return itertools.chain.from_iterable(
-            self.table.rows_of(group, len(self.files) > 1, counts, **self.options)
-            for group in groups
-        )
-
-
-class CorpusPart(NamedTuple):
-    """Consecutive rows of a corpus, of both sides."""
-
-    rows: list[Row]
-    num_bytes: int  # of all texts that were read for it, including dropped rows
-    end: int | None  # number of the row that the next part begins with; None in the last one
+        key = _key(self.table)
+        for rows in self.groups(counts):
+            for row in self.table.clean(rows, counts):
+                yield from self.holdout.parts(row, key)
 
 
 def scan_corpus(
@@ -171,30 +143,131 @@ def scan_corpus(
     """
     if not table.__module__.startswith("jaxformer."):
         cache_dir = None  # your own table may change how it reads rows
-    groups = table.groups([str(path) for path in paths])
-    states_in_order = iter(file_states(path for group in groups for path in group))
-    files = [[next(states_in_order) for _ in group] for group in groups]
+    paths_of = table.groups([str(path) for path in paths])
+    states = iter(file_states(path for group in paths_of for path in group))
+    files = [[next(states) for _ in group] for group in paths_of]
+    groups = functools.partial(_read_groups, table, paths_of, files, options)
 
     def scan() -> dict[str, Any]:
-        scanned = Scan(table, validation_fraction, errors)
-        done = 0
-        for index, (group, states) in enumerate(zip(groups, files, strict=True)):
-            size = sum(state.size for state in states)
-            rows = table.rows_of(group, len(groups) > 1, scanned.counts, **options)
-            scanned.read(index, rows, lambda read: on_progress(done + min(read, size)))  # noqa: B023
-            require_unchanged(states)
-            done += size
-            on_progress(done)
-        names = ", ".join(str(as_path(path)) for group in groups for path in group)
-        return scanned.result(names)
+        counts, sizes = (
+            Counts(table.unit, errors=errors),
+            [sum(state.size for state in states) for states in files],
+        )
+
+        def report(group: int, read: int) -> None:
+            on_progress(sum(sizes[:group]) + min(read, sizes[group]))
+
+        source = ", ".join(str(as_path(path)) for group in paths_of for path in group)
+        values = _scan(table, groups(counts), validation_fraction, counts, source, report)
+        on_progress(sum(sizes))
+        return values
 
     kind = table.__module__, table.__qualname__, validation_fraction, errors, options
     values = remembered(cache_path(cache_dir, "scans", _LAYOUT, *kind, files), scan)
-    return _corpus(table, values, options=options, files=tuple(map(tuple, files)))
+    return _corpus(table, groups, values)
 
 
-def _corpus(table: type[Table], values: dict[str, Any], **source: Any) -> Corpus:
-    """The corpus of what a scan has found, perhaps as it was read from a file."""
+def _read_groups(
+    table: type[Table],
+    paths_of: Sequence[Sequence[str]],
+    files: Sequence[Sequence[FileState]],
+    options: dict[str, Any],
+    counts: Counts,
+) -> Iterator[Iterator[Row]]:
+    """The rows of each group of files; DataError after those of a file that has changed."""
+
+    def rows_of(paths: Sequence[str], states: Sequence[FileState]) -> Iterator[Row]:
+        yield from table.rows_of(paths, len(files) > 1, counts, **options)
+        require_unchanged(states)
+
+    return map(rows_of, paths_of, files)
+
+
+def _scan(
+    table: type[Table],
+    groups: Iterable[Iterator[Row]],
+    fraction: float,
+    counts: Counts,
+    source: str,
+    report: Callable[[int, int], None] = lambda group, read: None,
+) -> dict[str, Any]:
+    """Values of JSON: the arguments of a `Corpus`.
+
+    `source` is for messages; `report` is called with the index of a group and the bytes read of it.
+    Of documents, the fraction for validation is of the bytes, else of the rows.
+    """
+    if not 0 <= fraction < 1:
+        raise DataError(
+            "validation_fraction must be at least 0 and less than 1, got "
+            f"{fraction}; 0.1 holds out a tenth"
+        )
+    key, names = _key(table), table.column_names()
+    bins, sample = HoldoutCounter(fraction), EvenSample(_SAMPLE)
+    # The rows that may be for validation: the holdout is known at the end.
+    held_out = EvenSample(_LINES if table.is_cut else _VALIDATION)
+    distinct: dict[str, set[str]] = {name: set() for name in table.categories}
+    kind = table.__module__, table.__qualname__, counts.errors, fraction
+    digest = hashlib.sha256(repr(kind).encode())
+    num_rows = num_bytes = 0
+    for group, rows in enumerate(groups):
+        start = reported = num_bytes
+        for row in table.clean(rows, counts):
+            texts = [text_bytes(column) for column in row.columns]
+            sizes = list(map(len, texts))
+            digest.update(repr((group, row.is_start, sizes)).encode())
+            digest.update(b"".join(texts))
+            size = sum(sizes)
+            num_rows, num_bytes = num_rows + 1, num_bytes + size
+            side, number = text_draws(texts[key])
+            bins.add(side, size if table.is_cut else 1)
+            sample.add(row, size, number)
+            # Of many rows, the holdout is far below twice the fraction.
+            if side < max(2 * fraction, _FEW / num_rows):
+                held_out.add(row, size, side)
+            for name, values in distinct.items():
+                values.add(row.columns[names.index(name)])
+            if num_bytes - reported >= _REPORTED:
+                reported = num_bytes
+                report(group, num_bytes - start)
+    holdout = bins.holdout(cuts=table.is_cut)
+    train, validation = _sides(holdout, sample, key)
+    if not sample.is_complete:
+        rest, validation = _sides(holdout, held_out, key)
+        if not table.is_cut and not held_out.is_complete and not rest:
+            raise DataError(
+                f"{table.unit} for validation must be at most {_VALIDATION:,} bytes, got more with "
+                f"validation_fraction={fraction}; lower it, or name data.validation_paths"
+            )
+    for side_name, side_rows in {"training": train, "validation": validation}.items():
+        has_text = any(row.columns[0].strip() for row in side_rows)
+        if not has_text and (fraction or side_name == "training"):
+            layout = "" if table.is_cut else f"{table.remedy(())}; "
+            raise DataError(
+                f"both sides of a split must have {table.unit}, got an empty {side_name} side with "
+                f"validation_fraction={fraction} from {source}, {num_bytes:,} bytes of text: "
+                f"{counts}; {layout}add data, or change the fraction"
+            )
+    return {
+        "holdout": holdout, "counts": dataclasses.asdict(counts), "num_bytes": num_bytes,
+        "fingerprint": digest.hexdigest(), "train": train, "validation": validation,
+        "is_sampled": not sample.is_complete,
+        "distinct": {name: sorted(values) for name, values in distinct.items()},
+    }  # fmt: skip
+
+
+def _sides(holdout: Holdout, sample: EvenSample, key: int) -> tuple[list[Row], list[Row]]:
+    """The rows of a sample for training, and those for validation."""
+    parts = [part for row in sample.rows for part in holdout.parts(row, key)]
+    return [row for row, held in parts if not held], [row for row, held in parts if held]
+
+
+def _key(table: type[Table]) -> int:
+    """Index of the column whose text decides the side of a row."""
+    return table.column_names().index(table.inputs[0])
+
+
+def _corpus(table: type[Table], groups: Groups, values: dict[str, Any]) -> Corpus:
+    """The corpus of the values of a scan, perhaps as they were read from a file."""
     sides = {
         name: table.of_rows(Row(*row) for row in values[name]) for name in ("train", "validation")
     }
@@ -203,4 +276,4 @@ def _corpus(table: type[Table], values: dict[str, Any], **source: Any) -> Corpus
         "counts": Counts(**values["counts"]),
         "distinct": {name: tuple(texts) for name, texts in values["distinct"].items()},
     }
-    return Corpus(table, **{"options": {}, "files": (), **source, **values, **sides, **restored})
+    return Corpus(table, groups, **{**values, **sides, **restored})

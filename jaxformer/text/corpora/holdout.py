@@ -2,6 +2,7 @@
 
 import bisect
 import hashlib
+import heapq
 import itertools
 import re
 from collections.abc import Iterator
@@ -34,8 +35,11 @@ class Holdout(NamedTuple):
     cut_below: float = 0.0
     cut: float = 0.0
 
-    def parts(self, row: Row, key: int = 0) -> Iterator[tuple[Row, bool]]:
-        """Yields the parts of a row, nearly always one, and whether each is for validation."""
+    def parts(self, row: Row, key: int) -> Iterator[tuple[Row, bool]]:
+        """Yields the parts of a row, nearly always one, and whether each is for validation.
+
+        `key` is the index of the column whose text decides.
+        """
         text = row.columns[key]
         side, _ = text_draws(text_bytes(text))
         if not self.below <= side < self.cut_below:
@@ -81,6 +85,33 @@ class HoldoutCounter:
         # A text that repeats may be more than the share, but is better than nothing.
         is_only = ends[index] == size < ends[-1] and share >= 0.5
         return Holdout((index + (is_only or 2 * missing > size)) / _BINS)
+
+
+class EvenSample:
+    """Uniform sample of at most `size` bytes: keeps the rows with the smallest numbers."""
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+        self._drawn: list[tuple[float, int, int, Row]] = []  # a heap, the largest number first
+        self._added = 0
+
+    def add(self, row: Row, size: int, number: float) -> None:
+        """Offers a row of `size` bytes."""
+        heapq.heappush(self._drawn, (-number, self._added, size, row))
+        self._added += 1
+        self._left -= size
+        while self._left < 0 and len(self._drawn) > 1:
+            self._left += heapq.heappop(self._drawn)[2]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has every row that was offered."""
+        return len(self._drawn) == self._added
+
+    @property
+    def rows(self) -> Iterator[Row]:
+        """The sample, in the order of the offers."""
+        return (row for *_, row in sorted(self._drawn, key=lambda drawn: drawn[1]))
 
 
 def _nearest_break(text: str, index: int) -> int:

@@ -2,7 +2,8 @@
 
 import hashlib
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -11,11 +12,11 @@ from jaxformer.text.sources.files import require_unchanged
 from jaxformer.text.sources.token_files import TokenFiles
 from jaxformer.text.store.arrays import JoinedArray
 from jaxformer.text.store.ragged import RaggedArray, TokenStream
-from jaxformer.text.store.store import Arrays, Record, cache_path, filled_store
+from jaxformer.text.store.store import Arrays, cache_path, filled_store
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
 _CHUNK = 2**22  # tokens read at a time
-_LAYOUT = 10  # version of what is remembered
+_LAYOUT = 11  # version of what is remembered
 _MAX_ID = 2**31 - 1  # tokens on devices are int32
 
 
@@ -36,19 +37,21 @@ def check_token_files(
         (*part.state, part.start, part.tokens.size, part.tokens.dtype) for part in files.ranges
     ]
 
-    def make(_: Sequence[Record]) -> Iterator[tuple[Arrays, Record]]:
+    def fill(append: Callable[[Arrays], None]) -> dict[str, Any]:
         starts, record = _check(files, tokenizer, on_progress)
-        yield {"documents": RaggedArray(starts)}, {**record, "end": None}
+        append({"documents": RaggedArray(starts)})
+        return record
 
     folder = cache_path(cache_dir, "token_files", _LAYOUT, tokenizer.identity, ranges)
-    store = filled_store(folder, make)
-    (record,), starts = store.records, np.asanyarray(store.arrays["documents"].values)
-    return TokenStream(files.tokens, starts, record["num_bytes"], record["fingerprint"])
+    store = filled_store(folder, fill)
+    return TokenStream(
+        files.tokens, np.asanyarray(store.arrays["documents"].values), **store.record
+    )
 
 
 def _check(
     files: TokenFiles, tokenizer: Tokenizer, on_progress: Callable[[int], None]
-) -> tuple[np.ndarray, Record]:
+) -> tuple[np.ndarray, dict[str, Any]]:
     """Starts of documents; the number of bytes of their text, and a fingerprint."""
     end, lengths = tokenizer.end_of_text, tokenizer.byte_lengths()
     # A mask token that was added for training occurs in no text.

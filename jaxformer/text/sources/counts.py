@@ -1,7 +1,7 @@
 """Counts of rows that were read and dropped, with reasons and lines."""
 
 import dataclasses
-from typing import Literal, Self
+from typing import Literal
 
 from jaxformer.errors import DataError
 
@@ -46,7 +46,10 @@ class Counts:
 
     def drop(self, reason: str, line: str) -> None:
         """Counts a dropped row."""
-        self.add(Counts(self.unit, 0, {reason: 1}, {reason: [line]}))
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+        lines = self.lines.setdefault(reason, [])
+        if len(lines) < _SHOWN:
+            lines.append(line)
 
     def unreadable(self, place: str, message: str) -> None:
         """Drops a record that cannot be read; if errors are "strict", raises DataError.
@@ -59,14 +62,8 @@ class Counts:
             raise DataError(
                 f"{place}: {message}; fix it, or skip unreadable records with data.errors 'skip'"
             )
-        self.add(Counts(self.unit, 1, {"unreadable": 1}, {"unreadable": [place]}))
-
-    def add(self, other: Self) -> None:
-        """Adds the counts of other rows, or those of a later step that dropped some of these."""
-        self.read += other.read
-        for reason, number in other.dropped.items():
-            self.dropped[reason] = self.dropped.get(reason, 0) + number
-            self.lines[reason] = [*self.lines.get(reason, []), *other.lines[reason]][:_SHOWN]
+        self.read += 1
+        self.drop("unreadable", place)
 
     def __str__(self) -> str:
         dropped = ", ".join(

@@ -1,23 +1,20 @@
-"""The cache: values of JSON, and stores of flat arrays that grow part by part."""
+"""The cache: values of JSON, and folders of flat arrays. Each is complete, or made again."""
 
+import collections
 import hashlib
 import json
-import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxformer.storage import append, make_folder, write_whole
-from jaxformer.storage.files import sync
+from jaxformer.storage import append, drafted, make_folder, write_whole
 from jaxformer.text.store.ragged import RaggedArray
 
 Arrays = Mapping[str, RaggedArray]
-Record = dict[str, Any]
-"""Values of JSON, written with the arrays of a part."""
 
-_MANIFEST = "parts.jsonl"
+_MANIFEST = "store.json"
 
 
 def cache_path(cache_dir: pathlib.Path | None, name: str, *key: object) -> pathlib.Path | None:
@@ -38,104 +35,67 @@ def remembered(path: pathlib.Path | None, make: Callable[[], Any]) -> Any:
 
 
 class Store(NamedTuple):
-    """Arrays by name, and a record of each part that they were filled with."""
+    """Arrays by name, and the value of JSON that was stored with them."""
 
     arrays: dict[str, RaggedArray]  # memory-mapped if in a folder
-    records: list[Record]
+    record: Any
 
 
 def filled_store(
-    folder: pathlib.Path | None,
-    make: Callable[[Sequence[Record]], Iterator[tuple[Arrays, Record]]],
+    folder: pathlib.Path | None, fill: Callable[[Callable[[Arrays], None]], Any]
 ) -> Store:
-    """Maps the arrays of a folder, after the missing parts were made and appended.
+    """Maps the arrays of a folder, which `fill` fills unless it was filled before.
 
-    The manifest gets a line for each part, after its values were written: what an ended process
-    wrote without that is cut off again. Only one process fills a folder; others wait for it.
-
-    The folder is named by a hash of all that `make` depends on; None keeps the arrays in memory.
-    `make` makes the parts after those with the given records. A record has `end`: where the next
-    part begins, or None in the last one. An array has items of one kind in all parts.
+    `fill` gets a function that appends arrays, and returns the record. An array has items of one
+    kind in all calls. The folder is named by a hash of all that `fill` depends on; None keeps the
+    arrays in memory. Only one process fills a folder; others wait for it.
     """
     if folder is None:
-        parts: dict[str, list[np.ndarray]] = {}
-        records: list[Record] = []
-        for arrays, record in make([]):
-            flat, sizes = _flat(arrays, records)
-            for name, numbers in flat.items():
-                parts.setdefault(name, []).append(numbers)
-            records.append({**record, "sizes": sizes})
-        return Store(_ragged({name: np.concatenate(part) for name, part in parts.items()}), records)
-    records = _records(folder)
-    if not _is_complete(records):
+        memory = collections.defaultdict[str, bytearray](bytearray)
+        sizes, record = _filled(fill, lambda name, data: memory[name].extend(data))
+        return _store(
+            {n: np.frombuffer(memory[n], dtype) for n, (dtype, _) in sizes.items()}, record
+        )
+    if not (folder / _MANIFEST).exists():
         import filelock
 
         make_folder(folder)
         with filelock.FileLock(folder / "lock"):
-            records = _records(folder)  # another process may have filled it
-            if not _is_complete(records):
-                _cut(folder, records)
-                for arrays, record in make(records):
-                    flat, sizes = _flat(arrays, records)
-                    for name, numbers in flat.items():
-                        append(folder / name, numbers.tobytes())
-                        sync(folder / name)
-                    records.append({**record, "sizes": sizes})
-                    append(folder / _MANIFEST, json.dumps(records[-1]).encode() + b"\n")
-    return Store(
-        _ragged({n: _map(folder / n, *size) for n, size in _sizes(records).items()}), records
-    )
+            if not (folder / _MANIFEST).exists():  # another process may have filled it
+                with drafted(folder, last=_MANIFEST) as draft:
+                    contents = _filled(fill, lambda name, data: append(draft / name, data))
+                    append(draft / _MANIFEST, json.dumps(contents).encode())
+    sizes, record = json.loads((folder / _MANIFEST).read_bytes())
+    return _store({name: _map(folder / name, *size) for name, size in sizes.items()}, record)
 
 
-def _is_complete(records: Sequence[Record]) -> bool:
-    return bool(records) and records[-1]["end"] is None
+def _filled(
+    fill: Callable[[Callable[[Arrays], None]], Any], write: Callable[[str, bytes], None]
+) -> tuple[dict[str, tuple[str, int]], Any]:
+    """Dtype and number of elements of each flat array that was written, and the record."""
+    sizes: dict[str, tuple[str, int]] = {}
 
-
-def _records(folder: pathlib.Path) -> list[Record]:
-    """The lines of a manifest; none if there is no manifest."""
-    path = folder / _MANIFEST
-    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-    return list(map(json.loads, lines))  # after the last break, a line is not whole
-
-
-def _sizes(records: Sequence[Record]) -> dict[str, tuple[str, int]]:
-    """Dtype and number of elements of each file after these parts."""
-    return dict(records[-1]["sizes"]) if records else {}
-
-
-def _flat(
-    arrays: Arrays, records: Sequence[Record]
-) -> tuple[dict[str, np.ndarray], dict[str, tuple[str, int]]]:
-    """What a part appends to each file, and the sizes of the files with it."""
-    sizes, flat = _sizes(records), {}
-    for name, array in arrays.items():
-        values = f"{name}.values"
-        if array.offsets is not None:
-            flat[f"{name}.starts"] = array.offsets + sizes.get(values, ("", 0))[1]
-        flat[values] = np.asarray(array.values)
-    for name, numbers in flat.items():
+    def write_flat(name: str, numbers: np.ndarray) -> None:
+        write(name, numbers.tobytes())
         sizes[name] = numbers.dtype.str, sizes.get(name, ("", 0))[1] + numbers.size
-    return flat, sizes
+
+    def append_arrays(arrays: Arrays) -> None:
+        for name, array in arrays.items():
+            values = f"{name}.values"
+            if array.offsets is not None:
+                write_flat(f"{name}.starts", array.offsets + sizes.get(values, ("", 0))[1])
+            write_flat(values, np.asarray(array.values))
+
+    record = fill(append_arrays)
+    return sizes, record
 
 
-def _ragged(flat: Mapping[str, np.ndarray]) -> dict[str, RaggedArray]:
-    return {
-        name.removesuffix(".values"): RaggedArray(
-            values, flat.get(name.replace(".values", ".starts"))
-        )
-        for name, values in flat.items()
-        if name.endswith(".values")
+def _store(flat: Mapping[str, np.ndarray], record: Any) -> Store:
+    names = [name.removesuffix(".values") for name in flat if name.endswith(".values")]
+    arrays = {
+        name: RaggedArray(flat[f"{name}.values"], flat.get(f"{name}.starts")) for name in names
     }
-
-
-def _cut(folder: pathlib.Path, records: Sequence[Record]) -> None:
-    """Cuts off what is not in the manifest."""
-    sizes, manifest = _sizes(records), folder / _MANIFEST
-    for path in (*folder.glob("*.values"), *folder.glob("*.starts")):
-        dtype, count = sizes.get(path.name, ("u1", 0))
-        os.truncate(path, np.dtype(dtype).itemsize * count)
-    if manifest.exists():
-        os.truncate(manifest, manifest.read_bytes().rfind(b"\n") + 1)
+    return Store(arrays, record)
 
 
 def _map(path: pathlib.Path, dtype: str, count: int) -> np.ndarray:

@@ -1,15 +1,25 @@
 """Corpora: scanned once, split by a hash of the text, and remembered."""
 
+import dataclasses
 import os
 
 import pytest
 
 from jaxformer import text
 from jaxformer.errors import DataError
-from jaxformer.text.corpora import scan as scan_module
+from jaxformer.text.corpora import corpus as corpora
 from jaxformer.text.tables import documents as tables_of_documents
 from jaxformer.text.tables.documents import read_pieces
-from tests.text.corpora.texts import documents, newlines, scan, sides, write_lines
+from tests.runs import tiny
+from tests.text.corpora.texts import (
+    documents,
+    newlines,
+    pairs,
+    scan,
+    scan_pairs,
+    sides,
+    write_lines,
+)
 
 
 def test_documents_are_on_a_side_by_what_they_say(tmp_path):
@@ -38,7 +48,7 @@ def test_small_text_is_its_own_sample(tmp_path, monkeypatch):
     assert (list(corpus.train.texts), list(corpus.validation.texts)) == sides(corpus)
     size = sum(len(newlines(document).encode()) for document in texts)
     assert (corpus.counts.read, corpus.num_bytes) == (50, size)
-    monkeypatch.setattr(scan_module, "_SAMPLE", size - 1)
+    monkeypatch.setattr(corpora, "_SAMPLE", size - 1)
     assert scan(tmp_path, texts).is_sampled
 
 
@@ -53,7 +63,7 @@ def test_split_is_the_same_in_memory_and_in_files(tmp_path):
 
 
 def test_sample_is_drawn_evenly_from_the_training_text(tmp_path, monkeypatch):
-    monkeypatch.setattr(scan_module, "_SAMPLE", 8000)
+    monkeypatch.setattr(corpora, "_SAMPLE", 8000)
     texts = documents(400)
     corpus = scan(tmp_path, texts)
     train, validation = sides(corpus)
@@ -79,7 +89,7 @@ def test_a_file_that_changes_is_an_error(tmp_path, monkeypatch):
     with (tmp_path / "a.jsonl").open("a") as file:
         file.write('{"text": "more"}\n')
     with pytest.raises(DataError, match="a.jsonl' has changed while it was read"):
-        list(corpus.parts(2**20))
+        list(corpus.read())
     reads = read_pieces
 
     def growing(*arguments, **options):
@@ -92,16 +102,71 @@ def test_a_file_that_changes_is_an_error(tmp_path, monkeypatch):
         scan(tmp_path, documents(5))
 
 
-def test_files_that_were_looked_through_are_remembered(tmp_path, monkeypatch):
+def test_scan_is_remembered_while_the_file_stays(tmp_path, monkeypatch):
     file = write_lines(tmp_path / "a.jsonl", documents(9))
     options = {"cache_dir": tmp_path / "cache", "validation_fraction": 0.3}
     first = text.scan_corpus(text.Documents, [file], **options)
-    with monkeypatch.context() as patch:
-        patch.setattr(tables_of_documents, "read_pieces", None)
-        again = text.scan_corpus(text.Documents, [file], **options)
-    assert vars(again) == vars(first)
+    monkeypatch.setattr(corpora, "_scan", None)
+    again = text.scan_corpus(text.Documents, [file], **options)
+    for name in {*vars(first)} - {"groups"}:
+        assert getattr(again, name) == getattr(first, name)
     os.utime(file, (1, 1))
-    assert (
-        text.scan_corpus(text.Documents, [file], **options).files[0][0].modified
-        != first.files[0][0].modified
-    )
+    with pytest.raises(TypeError):  # it is scanned
+        text.scan_corpus(text.Documents, [file], **options)
+
+
+def test_labels_are_listed(tmp_path):
+    rows = [(f"text {i}", f"label {i % 5}") for i in range(20)]
+    corpus = scan_pairs(tmp_path, rows, table=text.Labelled)
+    assert corpus.distinct == {"labels": tuple(f"label {i}" for i in range(5))}
+
+
+def test_two_files_are_read_line_by_line(tmp_path):
+    rows = pairs(40)
+    paths = [
+        tiny.write(tmp_path / name, [row[i] for row in rows]) for i, name in enumerate(["s", "t"])
+    ]
+    corpus = text.scan_corpus(text.Pairs, paths, validation_fraction=0.25)
+    alone = scan_pairs(tmp_path, rows)
+    assert corpus.validation == alone.validation and corpus.train == alone.train
+    (tmp_path / "s").write_text("one\n")
+    with pytest.raises(DataError, match="same number of lines, got only 1 in '.*s'"):
+        text.scan_corpus(text.Pairs, paths, validation_fraction=0.25)
+
+
+def test_sides_that_are_empty_or_too_large_are_refused(tmp_path, monkeypatch):
+    with pytest.raises(DataError, match="got an empty training side with .*: 1 pairs .* 1 empty"):
+        scan_pairs(tmp_path, [("", "x")])
+    monkeypatch.setattr(corpora, "_VALIDATION", 50)
+    monkeypatch.setattr(corpora, "_SAMPLE", 50)
+    with pytest.raises(DataError, match="for validation must be at most 50 bytes, .*; lower it"):
+        scan_pairs(tmp_path, pairs(60))
+
+
+def test_scan_that_is_remembered_is_of_the_same_file_in_another_folder(tmp_path, monkeypatch):
+    for name in "xy":
+        (tmp_path / name).mkdir()
+        tiny.write(tmp_path / name / "a.tsv", [f"{name} {i}\t{i}" for i in range(9)])
+    monkeypatch.chdir(tmp_path / "x")
+    options = {"validation_fraction": 0, "cache_dir": tmp_path / "cache"}
+    text.scan_corpus(text.Pairs, ["a.tsv"], **options)
+    monkeypatch.chdir(tmp_path / "y")
+    corpus = text.scan_corpus(text.Pairs, ["../x/a.tsv"], **options)
+    assert next(corpus.read())[0].columns == ("x 0", "0")
+
+
+def test_how_a_table_of_ones_own_reads_rows_is_not_remembered(tmp_path):
+    @dataclasses.dataclass(frozen=True)
+    class Loud(text.Pairs):
+        @classmethod
+        def rows(cls, paths, counts):
+            for row in super().rows(paths, counts):
+                yield row._replace(columns=list(map(change, row.columns)))
+
+    options = {"cache_dir": tmp_path / "cache", "validation_fraction": 0}
+    sources = []
+    for function in (str.lower, str.upper):
+        change = function
+        corpus = scan_pairs(tmp_path, [("a", "b")], table=Loud, **options)
+        sources.append(corpus.train.sources)
+    assert sources == [("a",), ("A",)]

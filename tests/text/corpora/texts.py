@@ -48,8 +48,18 @@ def scan(folder, texts, **options):
 
 def sides(corpus):
     texts = {False: [], True: []}
-    (part,) = corpus.parts(2**30)
-    for row in part.rows:
-        for side_row, is_validation in corpus.holdout.parts(row):
-            texts[is_validation] += side_row.columns
+    for row, is_validation in corpus.read():
+        texts[is_validation] += row.columns
     return texts[False], texts[True]
+
+
+def pairs(count):
+    """Different sources; some targets occur several times."""
+    words = "one two three four five six seven eight nine".split()
+    return [(f"{i} {words[i % 9]}", f"{words[i // 3 % 7]} {i // 3}") for i in range(count)]
+
+
+def scan_pairs(folder, rows, table=text.Pairs, **options):
+    (folder / "a.tsv").write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    options = {"validation_fraction": 0.25} | options
+    return text.scan_corpus(table, [folder / "a.tsv"], **options)

@@ -62,12 +62,8 @@ def test_documents_are_those_of_the_same_file_on_disk(tmp_path, bucket, name):
     ]
     in_bucket, on_disk = corpora
     assert in_bucket.fingerprint == on_disk.fingerprint
-    assert in_bucket.files[0][0].path == str(there)
     assert in_bucket.train == on_disk.train and in_bucket.validation == on_disk.validation
-    parts = [[*corpus.parts(2000)] for corpus in corpora]
-    assert parts[0] == parts[1]
-    if end := parts[0][0].end:
-        assert [*in_bucket.parts(2000, end)] == parts[0][1:]
+    assert [*in_bucket.read()] == [*on_disk.read()]
 
 
 @pytest.mark.parametrize(
@@ -90,8 +86,7 @@ def test_rows_are_those_of_the_same_files_on_disk(tmp_path, bucket, table, files
         text.scan_corpus(table, paths, validation_fraction=0) for paths in (there, here)
     )
     assert in_bucket.fingerprint == on_disk.fingerprint
-    assert [state.path for group in in_bucket.files for state in group] == there
-    assert [*in_bucket.parts(99)] == [*on_disk.parts(99)]
+    assert [*in_bucket.read()] == [*on_disk.read()]
 
 
 def test_placeholder_of_a_folder_is_not_a_file(bucket):
@@ -108,10 +103,10 @@ def test_large_file_is_streamed(bucket, emulator):
     corpus = text.scan_corpus(text.Documents, [bucket / "a.jsonl"], validation_fraction=0)
     blocks = []
     emulator.fault = lambda _, path: blocks.append(path) if "alt=media" in path else None
-    parts = corpus.parts(1000)
-    next(parts)
+    rows = corpus.read()
+    next(rows)
     first = len(blocks)
-    assert sum(len(part.rows) for part in parts) == 299 and len(blocks) > first
+    assert len([*rows]) == 299 and len(blocks) > first
 
 
 def test_what_cannot_be_read_is_named(bucket):

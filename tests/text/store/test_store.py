@@ -1,4 +1,4 @@
-"""The cache: values that are made once, and stores that go on after a crash."""
+"""The cache: values that are made once, and folders of arrays that are whole or made again."""
 
 import os
 import threading
@@ -18,65 +18,48 @@ ARRAYS = {
 }
 
 
-def parts(records):
-    """The parts after those with these records, of three."""
-    for index in range(len(records), 3):
-        yield ARRAYS if index else {}, {"end": None if index == 2 else index}
+def fill(append):
+    for arrays in ({}, ARRAYS, ARRAYS):
+        append(arrays)
+    return {"bytes": 7}
 
 
 def assert_whole(store):
-    assert [record["end"] for record in store.records] == [0, 1, None]
+    assert store.record == {"bytes": 7}
     assert len(store.arrays["tokens"]) == 6 and len(store.arrays["empty"]) == 2
     for index, row in enumerate(2 * ROWS):
         np.testing.assert_array_equal(store.arrays["tokens"][index], row, strict=True)
         assert store.arrays["lengths"][index] == row.size
 
 
-def test_arrays_of_all_parts_are_one_in_a_folder_and_in_memory(tmp_path):
-    for folder in (tmp_path, tmp_path, None):
-        store = filled_store(folder, parts)
+def test_arrays_that_are_appended_are_one_in_a_folder_and_in_memory(tmp_path):
+    for folder, function in ((tmp_path, fill), (tmp_path, None), (None, fill)):
+        store = filled_store(folder, function)
         assert_whole(store)
         assert isinstance(store.arrays["tokens"].values, np.memmap) == (folder is not None)
 
 
-@pytest.mark.parametrize("name", ["tokens.values", "tokens.starts", "parts.jsonl"])
-def test_what_an_ended_process_left_is_cut_off(tmp_path, name):
-    def ended(records):
-        yield next(parts(records))
-        yield ARRAYS, {"end": 1}
-        with (tmp_path / name).open("ab") as file:
-            file.write(b'{"end')
+def test_what_an_ended_process_left_is_made_again(tmp_path):
+    def ended(append):
+        append(ARRAYS)
         raise KeyboardInterrupt
 
+    draft = tmp_path / ".run.draft"
+    draft.mkdir()
+    (draft / "tokens.values").write_bytes(b"of a killed process")
     with pytest.raises(KeyboardInterrupt):
         filled_store(tmp_path, ended)
-    assert_whole(filled_store(tmp_path, parts))
-
-
-def test_full_disk_loses_the_part_in_progress_alone(tmp_path, monkeypatch):
-    writes = []
-
-    def full(descriptor, write=os.fsync):
-        writes.append(descriptor)
-        if len(writes) == 7:
-            raise OSError(28, "No space left on device")
-        write(descriptor)
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left on device"):
-        filled_store(tmp_path, parts)
-    assert len((tmp_path / "parts.jsonl").read_text().splitlines()) == 2
-    assert_whole(filled_store(tmp_path, parts))
+    assert_whole(filled_store(tmp_path, fill))
+    assert not draft.exists()
 
 
 def test_processes_fill_a_folder_once(tmp_path):
-    filled, stores = [], []
+    fills, stores = [], []
 
-    def slow(records):
-        for part in parts(records):
-            filled.append(part)
-            threading.Event().wait(0.02)
-            yield part
+    def slow(append):
+        fills.append(1)
+        threading.Event().wait(0.05)
+        return fill(append)
 
     threads = [
         threading.Thread(target=lambda: stores.append(filled_store(tmp_path, slow)))
@@ -86,7 +69,7 @@ def test_processes_fill_a_folder_once(tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(filled) == 3
+    assert len(fills) == 1
     for store in stores:
         assert_whole(store)
 

@@ -17,14 +17,6 @@ def test_counts_name_every_reason_with_its_first_lines():
     )
 
 
-def test_counts_of_two_steps_add_up():
-    counts = Counts("pairs", 10, {"empty": 2}, {"empty": ["1", "2"]})
-    later = {"empty": ["3", "4"], "too long": ["5"]}
-    counts.add(Counts("pairs", 0, {"empty": 2, "too long": 1}, later))
-    assert (counts.read, counts.kept, counts.dropped) == (10, 5, {"empty": 4, "too long": 1})
-    assert counts.lines == {"empty": ["1", "2", "3"], "too long": ["5"]}
-
-
 @pytest.mark.parametrize("training, shared", [([], 0), (["b", "b"], 1), (["c", "a", "b"], 3)])
 def test_shared_texts_are_counted_as_often_as_validation_has_them(training, shared):
     assert count_shared(training, ["a", "b", "a"]) == shared

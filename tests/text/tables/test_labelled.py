@@ -5,6 +5,7 @@ import pytest
 
 from jaxformer.errors import DataError
 from jaxformer.text import (
+    Counts,
     Labelled,
     byte_tokenizer,
     encode_labelled,
@@ -59,10 +60,11 @@ def test_classes_must_be_two():
 
 def test_examples_have_tokens_and_the_index_of_the_label():
     labelled = Labelled(("né", "abcd", "a"), ("x", "y", "y"), lines=("2", "3", "5"))
-    rows = fitting_rows(labelled, encode_labelled(labelled, BYTE, ["z", "y", "x"]), 3)
-    assert labelled.take(rows.indices) == Labelled(("né", "a"), ("x", "y"), lines=("2", "5"))
-    examples = rows.examples
-    assert str(rows.counts) == "3 texts read, 2 kept; 1 too long (line 3)"
+    counts = Counts("texts", 3)
+    rows = fitting_rows(labelled, encode_labelled(labelled, BYTE, ["z", "y", "x"]), 3, counts)
+    assert labelled.take(rows) == Labelled(("né", "a"), ("x", "y"), lines=("2", "5"))
+    examples = [*rows.values()]
+    assert str(counts) == "3 texts read, 2 kept; 1 too long (line 3)"
     assert [{name: a.tolist() for name, a in e.items()} for e in examples] == [
         {"tokens": [110, 195, 169], "lengths": 3, "labels": 2},
         {"tokens": [97], "lengths": 1, "labels": 1},
@@ -73,11 +75,11 @@ def test_examples_have_tokens_and_the_index_of_the_label():
 def test_dropped_rows_are_counted_even_if_their_lines_are_the_same():
     rows = Labelled(tuple("abc"), tuple("xyx"), lines=("1", "1", "1"))
     examples = [{"labels": np.arange(9)}, {"labels": np.arange(7)}, {"labels": np.arange(2)}]
-    fitting = fitting_rows(rows, examples, 4)
-    assert fitting.indices == [2]
-    assert fitting.counts.dropped == {"too long": 2}
+    counts = Counts("texts", 3)
+    assert [*fitting_rows(rows, examples, 4, counts)] == [2]
+    assert counts.dropped == {"too long": 2}
     with pytest.raises(DataError, match="got 3 rows, 2 examples"):
-        fitting_rows(rows, examples[:2], 4)
+        fitting_rows(rows, examples[:2], 4, counts)
 
 
 def test_encoding_names_a_label_that_is_no_class():

@@ -120,18 +120,19 @@ def test_pairs_too_long_on_either_side_are_dropped():
     pairs = Pairs(
         ("aaaa", "aaa", "aaa", "a"), ("b", "bbb", "bbbb", "b"), lines=("2", "3", "5", "7")
     )
-    fitting = fitting_rows(pairs, encode_pairs(pairs, BYTE, BYTE), 4)
-    assert pairs.take(fitting.indices) == Pairs(("aaa", "a"), ("bbb", "b"), lines=("3", "7"))
-    assert [int(example["lengths"]) for example in fitting.examples] == [4, 2]
-    assert str(fitting.counts) == "4 pairs read, 2 kept; 2 too long (lines 2, 5)"
+    counts = Counts("pairs", 4)
+    fitting = fitting_rows(pairs, encode_pairs(pairs, BYTE, BYTE), 4, counts)
+    assert pairs.take(fitting) == Pairs(("aaa", "a"), ("bbb", "b"), lines=("3", "7"))
+    assert [int(example["lengths"]) for example in fitting.values()] == [4, 2]
+    assert str(counts) == "4 pairs read, 2 kept; 2 too long (lines 2, 5)"
 
 
 def test_pairs_without_tokens_are_dropped():
     silent = Tokenizer.from_json(BYTE.to_json().replace('"normalizer": null', SILENCER))
     pairs = Pairs(("aa", "aa", "a"), ("b", "xxx", "b"), lines=("2", "3", "5"))
-    fitting = fitting_rows(pairs, encode_pairs(pairs, BYTE, silent), 2)
-    assert fitting.indices == [2]
-    assert str(fitting.counts) == "3 pairs read, 1 kept; 1 empty (line 3), 1 too long (line 2)"
+    counts = Counts("pairs", 3)
+    assert [*fitting_rows(pairs, encode_pairs(pairs, BYTE, silent), 2, counts)] == [2]
+    assert str(counts) == "3 pairs read, 1 kept; 1 empty (line 3), 1 too long (line 2)"
 
 
 @pytest.mark.parametrize("tokenizers_", [(WITHOUT_END, BYTE), (BYTE, WITHOUT_END)])
