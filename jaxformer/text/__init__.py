@@ -4,21 +4,19 @@ from jaxformer.storage import default_cache_dir
 from jaxformer.text.batches.batches import Batches, Host
 from jaxformer.text.batches.buckets import BucketedBatches
 from jaxformer.text.batches.corruption import MaskedBatches
-from jaxformer.text.batches.mixture import Mixture
+from jaxformer.text.batches.mixture import Mixture, Rows
 from jaxformer.text.batches.packed_examples import PackedExamples
-from jaxformer.text.batches.rows import Rows
 from jaxformer.text.batches.windows import PackedDocuments, Windows
 from jaxformer.text.corpora.corpus import Corpus, scan_corpus
 from jaxformer.text.corpora.encoding import fitting_rows, prepare_documents
 from jaxformer.text.corpora.streams import build_stream
 from jaxformer.text.phrasebook import Phrase, load_phrasebook
 from jaxformer.text.sources.counts import Counts
-from jaxformer.text.sources.documents import python_documents, text_files
-from jaxformer.text.sources.files import read_lines
+from jaxformer.text.sources.files import read_lines, text_files
 from jaxformer.text.sources.token_files import map_token_files
 from jaxformer.text.store.ragged import IGNORE, TokenStream
 from jaxformer.text.tables.conversations import Conversations, check_messages, encode_conversations
-from jaxformer.text.tables.documents import Documents
+from jaxformer.text.tables.documents import Documents, python_documents
 from jaxformer.text.tables.labelled import Labelled, encode_labelled
 from jaxformer.text.tables.pairs import Pairs, encode_pairs
 from jaxformer.text.tables.table import Table

@@ -7,8 +7,8 @@ from jaxformer import runs, text
 from jaxformer.cli import main
 from jaxformer.config import config_to_toml
 from jaxformer.errors import CheckpointError, DataError, StorageError
-from jaxformer.text.sources.documents import paragraphs
 from jaxformer.text.tables import documents as document_table
+from jaxformer.text.tables.documents import paragraphs
 from tests.cli.commands import one_line
 from tests.runs import tiny
 

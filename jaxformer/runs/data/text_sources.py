@@ -14,10 +14,9 @@ from jaxformer.config import DataConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.runs.data.prepare import cache_dir
 from jaxformer.storage import real_path
-from jaxformer.text.sources.checked_tokens import check_token_files
-from jaxformer.text.sources.documents import BUILT_IN, without_repeats
 from jaxformer.text.sources.files import file_states
-from jaxformer.text.sources.token_files import TokenFiles
+from jaxformer.text.sources.token_files import TokenFiles, check_token_files
+from jaxformer.text.tables.documents import BUILT_IN, without_repeats
 from jaxformer.training.parallel import is_first_process
 
 

@@ -25,8 +25,8 @@ from jaxformer.runs.data.view import DataView, counted, shared_texts
 from jaxformer.runs.folder.files import VALIDATION, DataSummary
 from jaxformer.runs.tasks.task import Split, Task
 from jaxformer.storage import read_json, write_json
-from jaxformer.text.sources.documents import LONG, long_lines, paragraphs
 from jaxformer.text.store.arrays import map_array, write_array
+from jaxformer.text.tables.documents import LONG, long_lines, paragraphs
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource, joined_validation
 from jaxformer.training.parallel import Runner

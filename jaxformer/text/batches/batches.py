@@ -1,13 +1,13 @@
 """Sequences to batches: a pure function of (seed, step), on any number of hosts."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.batches.mixture import Mixture, mixed_rows
-from jaxformer.text.batches.rows import Rows, gather_rows, shuffled_rows
+from jaxformer.text.batches.mixture import Mixture, Rows
 from jaxformer.text.store.ragged import IGNORE
 
 
@@ -78,23 +78,32 @@ class Batches:
     ) -> None:
         _require_rows(batch_size, host)
         require_seed(seed)
-        self._gather: Callable[[range], dict[str, np.ndarray]]
         if isinstance(source, Mixture):
-            self.batches_per_epoch = None
-            self._gather = mixed_rows(source, seed)
+            self._mixture, self.batches_per_epoch = source, None
         else:
-            if len(source) == 0:
-                raise DataError(
-                    "a source of batches must have at least one row, got none; add text"
-                )
+            self._mixture = Mixture({"": source}, {"": 1})
             self.batches_per_epoch = len(source) / batch_size
-            self._gather = shuffled_rows(source, seed)
-        self._source = source
-        self._batch_size = batch_size
-        self._host = host
+        self._batch_size, self._seed, self._host = batch_size, seed, host
+        # A batch may have the end of an epoch and the start of the next.
+        size = 2 * len(self._mixture.sources)
+        self._order = functools.lru_cache(maxsize=size)(self._draw_order)
 
     def __getitem__(self, step: int) -> dict[str, np.ndarray]:
-        return self._gather(self._rows_of(step))
+        sources = self._mixture.sources
+        places: dict[str, list[int]] = {}
+        indices: dict[str, list[int]] = {}
+        for place, (name, number) in enumerate(self._mixture.places(self._rows_of(step))):
+            epoch, index = divmod(number, len(sources[name]))
+            places.setdefault(name, []).append(place)
+            indices.setdefault(name, []).append(int(self._order(name, epoch)[index]))
+        parts = [_gather(sources[name], indices[name]) for name in places]
+        order = np.argsort(np.concatenate(list(places.values())))
+        return {name: np.concatenate([part[name] for part in parts])[order] for name in parts[0]}
+
+    def _draw_order(self, name: str, epoch: int) -> np.ndarray:
+        """The order of a source in an epoch, by seed, epoch and name: int64 [rows]."""
+        rng = np.random.default_rng([self._seed, epoch, *name.encode(errors="surrogatepass")])
+        return rng.permutation(len(self._mixture.sources[name]))
 
     def once(self) -> Iterator[dict[str, np.ndarray]]:
         """Yields all rows once, in order, in batches of constant shape, for validation.
@@ -111,21 +120,21 @@ class Batches:
             >>> [batch["labels"][:, 0].tolist() for batch in Batches(windows, 2).once()]
             [[98, 99], [100, -1]]
         """
-        source = self._source
-        if isinstance(source, Mixture):
+        if self.batches_per_epoch is None:
             raise DataError(
-                f"a mixture has no end, got the sources {', '.join(source.sources)}; make batches "
-                "of each source"
+                f"a mixture has no end, got the sources {', '.join(self._mixture.sources)}; make "
+                "batches of each source"
             )
+        source = self._mixture.sources[""]
         # Ignored labels have no weight in a loss, so padding rows do not change it.
         filler = {
             name: np.full_like(array, IGNORE if name == "labels" else 0)
-            for name, array in gather_rows(source, [0]).items()
+            for name, array in _gather(source, [0]).items()
         }
         for step in range(-(-len(source) // self._batch_size)):
             rows = self._rows_of(step)
             present = rows[: max(0, len(source) - rows.start)]
-            parts = [gather_rows(source, present)] if present else []
+            parts = [_gather(source, present)] if present else []
             parts += [filler] * (len(rows) - len(present))
             yield {name: np.concatenate([part[name] for part in parts]) for name in filler}
 
@@ -138,9 +147,9 @@ class Batches:
         Returns:
             The names; None if there is no mixture.
         """
-        if not isinstance(self._source, Mixture):
+        if self.batches_per_epoch is not None:
             return None
-        return [name for name, _ in self._source.places(self._rows_of(step))]
+        return [name for name, _ in self._mixture.places(self._rows_of(step))]
 
     def _rows_of(self, step: int) -> range:
         if step < 0:
@@ -165,3 +174,12 @@ def _require_rows(batch_size: int, host: Host) -> None:
             f"batch_size={batch_size} and host.count={host.count}; try "
             f"{max(1, batch_size // host.count) * host.count}"
         )
+
+
+def _gather(rows: Rows, indices: Sequence[int]) -> dict[str, np.ndarray]:
+    """Stacks rows, with their `gather` if they have one: arrays `[rows, ...]` by name."""
+    if hasattr(rows, "gather"):
+        gathered: dict[str, np.ndarray] = rows.gather(indices)
+        return gathered
+    items = [rows[index] for index in indices]
+    return {name: np.stack([item[name] for item in items]) for name in items[0]}

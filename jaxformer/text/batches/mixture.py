@@ -1,13 +1,29 @@
-"""Mixtures: the rows of several sources, interleaved in proportion to weights."""
+"""Rows of one length by index; mixtures of several such sources in proportion to weights."""
 
 import fractions
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.batches.rows import Rows, shuffled_rows
+
+
+class Rows(Protocol):
+    """Random-access rows to make batches from: dicts of arrays, with the same shapes in each.
+
+    Rows that can be read many at a time have a method `gather`, too: from a list of indices, which
+    may repeat, to the stacked arrays of these rows, `[rows, ...]` by name. It is called instead.
+
+    Example:
+        >>> from jaxformer.text import Windows, build_stream, byte_tokenizer
+        >>> rows: Rows = Windows(build_stream(["abc"], byte_tokenizer()), length=2)
+    """
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]: ...
 
 
 class Mixture:
@@ -92,39 +108,6 @@ class Mixture:
             before = after
 
 
-def mixed_rows(mixture: Mixture, seed: int) -> Callable[[range], dict[str, np.ndarray]]:
-    """Function that stacks consecutive rows; each source has an order by seed and its name."""
-    rows_of = {
-        name: shuffled_rows(source, _source_seed(seed, name))
-        for name, source in mixture.sources.items()
-    }
-
-    def gather(rows: range) -> dict[str, np.ndarray]:
-        places: dict[str, list[int]] = {}
-        indices: dict[str, list[int]] = {}
-        for place, (name, index) in enumerate(mixture.places(rows)):
-            places.setdefault(name, []).append(place)
-            indices.setdefault(name, []).append(index)
-        gathered = [(places[name], rows_of[name](indices[name])) for name in places]
-        stacked = {
-            name: np.empty((len(rows), *array.shape[1:]), array.dtype)
-            for name, array in gathered[0][1].items()
-        }
-        for where, arrays in gathered:
-            for name, array in arrays.items():
-                stacked[name][where] = array
-        return stacked
-
-    return gather
-
-
-def _source_seed(seed: int, name: str) -> int:
-    """Seed of the order of a source: a hash of seed and name."""
-    return int(
-        np.random.SeedSequence([seed, *name.encode(errors="surrogatepass")]).generate_state(1)[0]
-    )
-
-
 def _require_mixable(sources: Mapping[str, Rows], weights: Mapping[str, float]) -> None:
     """Raises DataError if sources cannot be mixed, or the weights are not theirs."""
     if not sources or set(weights) != set(sources):
@@ -133,8 +116,11 @@ def _require_mixable(sources: Mapping[str, Rows], weights: Mapping[str, float]) 
             f"{sorted(weights)} and the sources {sorted(sources)}; use the same names"
         )
     for name, source in sources.items():
-        if len(source) == 0 or not 0 < weights[name] < math.inf:
+        if len(source) == 0:
+            of = f" in {name!r}" if name else ""
+            raise DataError(f"a source must have at least one row, got none{of}; add text")
+        if not 0 < weights[name] < math.inf:
             raise DataError(
-                "a source of a mixture must have a row, and a weight that is more than 0 and "
-                f"finite, got {len(source)} rows and {weights[name]} for {name!r}; leave it out"
+                "a weight of a mixture must be more than 0 and finite, got "
+                f"{weights[name]} for {name!r}; leave the source out"
             )

@@ -1,10 +1,12 @@
-"""Files of text: found to be unchanged, opened, unpacked, and read line by line."""
+"""Files of text: found by patterns, opened, unpacked, and read line by line."""
 
 import bz2
 import concurrent.futures
 import contextlib
+import glob
 import gzip
 import io
+import json
 import lzma
 import pathlib
 import zlib
@@ -12,10 +14,81 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 from jaxformer.errors import ConfigError, DataError, reason_of
-from jaxformer.storage import as_path, open_regular, real_path, stamp
+from jaxformer.storage import (
+    as_path,
+    bucket_files,
+    in_bucket,
+    open_regular,
+    real_path,
+    stamp,
+)
 
 BYTE_ORDER_MARK = "\ufeff"
 _REQUESTS = 16  # states of files that are requested at a time; a file in a bucket takes a while
+
+
+def text_files(paths: Sequence[str]) -> list[pathlib.Path]:
+    """Expands paths and glob patterns to files, each once.
+
+    Args:
+        paths: files or glob patterns, of this machine or in buckets, such as
+            `gs://bucket/corpus/*.jsonl`; `**` matches folders of any depth. The files of a pattern
+            are sorted by name, and a file that is named twice is listed once. A folder written by
+            `save_to_disk` of a Hugging Face dataset stands for its files.
+
+    Returns:
+        The files, at least one.
+
+    Raises:
+        ConfigError: a URL has an unknown scheme, or needs a package that is missing.
+        DataError: there is no path, a pattern matches no file, or a bucket cannot be listed.
+
+    Example:
+        >>> text_files(["a.txt", "./a.txt"])
+        [PosixPath('a.txt')]
+    """
+    if isinstance(paths, str) or not paths:
+        raise DataError(f"paths must be a list of text files or patterns, got {paths!r}; name one")
+    files: dict[str, pathlib.Path] = {}
+    for path in paths:
+        with readable(path):
+            matches = _matches(path)
+        for file in matches:
+            files.setdefault(real_path(file), file)
+    return list(files.values())
+
+
+def _matches(path: str) -> list[pathlib.Path]:
+    """Lists the files of a path or pattern."""
+    place = as_path(path)
+    if place.is_dir() and (files := _dataset_files(place)):
+        return files
+    if not glob.has_magic(path) or place.exists():
+        return [place]
+    if in_bucket(place):
+        files = bucket_files(place)
+    else:
+        matches = map(pathlib.Path, glob.iglob(path, recursive=True))
+        files = sorted(match for match in matches if match.is_file())
+    if files:
+        return files
+    raise DataError(
+        f"a pattern must match at least one file, got {path!r}, which matches none in "
+        f"{pathlib.Path.cwd()}; check its spelling"
+    )
+
+
+def _dataset_files(folder: pathlib.Path) -> list[pathlib.Path] | None:
+    """Files of a Hugging Face dataset saved by `save_to_disk`, in order; None for other folders."""
+    state = folder / "state.json"
+    if not state.is_file():
+        return None
+    values = json.loads(state.read_bytes())
+    if values.get("_indices_files"):
+        raise DataError(
+            f"'{folder}' is a selection of another dataset; save it after flatten_indices()"
+        )
+    return [folder / pathlib.PurePath(file["filename"]).name for file in values["_data_files"]]
 
 
 class FileState(NamedTuple):

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Self
 
 from jaxformer.errors import DataError
-from jaxformer.text.sources.column_files import read_columns
 from jaxformer.text.sources.counts import Counts, Errors
-from jaxformer.text.sources.documents import text_files
-from jaxformer.text.sources.records import Row
+from jaxformer.text.sources.files import text_files
+from jaxformer.text.sources.records import Row, read_columns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,9 +211,3 @@ def require_same_length(**columns: Sequence[Any]) -> None:
     if len({len(column) for column in columns.values()}) > 1:
         got = ", ".join(f"{len(column)} {name}" for name, column in columns.items())
         raise DataError(f"columns must have the same number of rows, got {got}; align them")
-
-
-def count_shared(training: Sequence[str], validation: Sequence[str]) -> int:
-    """Counts the validation texts, repetitions included, that also occur in training."""
-    known = set(training)
-    return sum(text in known for text in validation)

@@ -11,7 +11,7 @@ import tokenizers
 from jaxformer.errors import DataError
 from jaxformer.storage import read_regular, write_whole
 from jaxformer.text.tokenizers.pieces import calls, can_cut, require_known, require_texts
-from jaxformer.text.tokenizers.reading import continuing_copy, reading_copy
+from jaxformer.text.tokenizers.spelling import continuing_copy, reading_copy
 from jaxformer.text.tokenizers.stream_decoder import StreamDecoder
 from jaxformer.text.tokenizers.surrounding_tokens import SurroundingTokens, template_tokens
 from jaxformer.text.tokenizers.vocabulary import TokenRoles, Vocabulary

@@ -53,11 +53,6 @@ def test_every_epoch_has_each_item_once_in_another_order(batch_size):
     assert orders[0].tolist() != sorted(orders[0].tolist())
 
 
-def test_order_stays_that_of_earlier_versions():
-    batches = Batches(WINDOWS, 5, seed=7)
-    assert first_tokens(batches, [0, 10**6]) == [43, 1, 31, 61, 13, 49, 109, 58, 64, 124]
-
-
 class OneByOne:
     """A source without `gather`."""
 

@@ -180,18 +180,6 @@ def test_masking_refuses_tokens_outside_the_vocabulary(token, range):
         mask_tokens(np.array([[5, token]]))
 
 
-def test_what_is_masked_stays_that_of_earlier_versions():
-    windows = Windows(TokenStream(np.arange(1, 128), np.array([0])), 3)
-    batches = Batches(windows, 5, seed=7)
-    batch = MaskedBatches(batches, seed=2, mask_token=128, vocab_size=129, rate=0.5)[3]
-    assert batch["tokens"].tolist() == [
-        [128, 128, 69], [128, 11, 128], [82, 128, 128], [128, 125, 128], [128, 101, 128],
-    ]  # fmt: skip
-    assert batch["labels"].tolist() == [
-        [67, 68, -1], [10, -1, 12], [-1, 83, 84], [124, -1, 126], [100, -1, 102],
-    ]  # fmt: skip
-
-
 def test_masked_evaluation_has_draws_of_its_own():
     class Same:
         def __getitem__(self, step):

@@ -9,8 +9,8 @@ from jaxformer import text
 from jaxformer.errors import DataError
 from jaxformer.text.corpora import encoding
 from jaxformer.text.corpora.encoding import prepare_rows
-from jaxformer.text.sources import document_files
 from jaxformer.text.store.ragged import ExampleArrays
+from jaxformer.text.tables import documents as document_tables
 from tests.text.arrays import assert_same
 from tests.text.corpora.texts import documents, newlines, pairs, prose, scan, scan_pairs, sides
 
@@ -42,7 +42,7 @@ def test_prepared_tokens_are_those_of_the_documents(tmp_path, monkeypatch, group
 @pytest.mark.parametrize("group", [1, 100, 10**6])
 def test_long_file_is_one_document_up_to_what_is_held_out(tmp_path, monkeypatch, group):
     """It is read in pieces, each of which is drawn for a side."""
-    monkeypatch.setattr(document_files, "_PIECE", 40)
+    monkeypatch.setattr(document_tables, "_PIECE", 40)
     monkeypatch.setattr(encoding, "_GROUP", group)
     (tmp_path / "a.txt").write_text(prose(200))
     corpus = text.scan_corpus(text.Documents, [tmp_path / "a.txt"], validation_fraction=0.3)

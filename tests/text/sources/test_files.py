@@ -11,7 +11,7 @@ import pytest
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.text.sources import files
 from jaxformer.text.sources.counts import Counts
-from jaxformer.text.sources.document_files import read_pieces
+from jaxformer.text.tables.documents import read_pieces
 from tests.text.corpora.texts import zstd
 
 CONTENT = b"\xef\xbb\xbfa\r\n\n b\rc\xe2\x80\xa8d\x0ce\n\xef\xbb\xbf\nlast"

@@ -15,8 +15,8 @@ from jaxformer.text import (
     train_word,
     with_special_tokens,
 )
-from jaxformer.text.sources import checked_tokens
-from jaxformer.text.sources.checked_tokens import check_token_files
+from jaxformer.text.sources import token_files
+from jaxformer.text.sources.token_files import check_token_files
 
 BYTES = byte_tokenizer()
 END = BYTES.end_of_text
@@ -100,7 +100,7 @@ def test_documents_end_with_the_end_of_text(tmp_path):
 @pytest.mark.parametrize("chunk", [1, 3, 1000])
 def test_files_are_one_stream_in_their_order(tmp_path, chunk, monkeypatch):
     """A document may go on in the next file."""
-    monkeypatch.setattr(checked_tokens, "_CHUNK", chunk)
+    monkeypatch.setattr(token_files, "_CHUNK", chunk)
     paths = [
         write(tmp_path / f"{i}.bin", part)
         for i, part in enumerate((TOKENS[:3], TOKENS[3:6], TOKENS[6:]))
@@ -156,7 +156,7 @@ def test_second_pass_reads_nothing(tmp_path, monkeypatch):
     path, cache = write(tmp_path / "a.bin", TOKENS), tmp_path / "cache"
     first = check(path, cache)
     assert isinstance(first.offsets, np.memmap)
-    monkeypatch.setattr(checked_tokens, "checked_chunks", None)
+    monkeypatch.setattr(token_files, "checked_chunks", None)
     again = check(path, cache)
     np.testing.assert_array_equal(again.tokens, first.tokens)
     np.testing.assert_array_equal(again.offsets, first.offsets)

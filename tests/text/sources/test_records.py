@@ -1,7 +1,9 @@
+"""Rows of TSV and CSV files, and the counts of those that are left out."""
+
 import pytest
 
 from jaxformer.errors import DataError
-from jaxformer.text import Labelled, Pairs
+from jaxformer.text import Counts, Labelled, Pairs
 
 CSV = 'id,label,text\n1,good,"Great, truly ""great"""\n\n2,bad,"Boring.\nVery."\n3,good\n'
 
@@ -40,3 +42,16 @@ def test_csv_file_without_a_header_has_the_columns_in_order(tmp_path):
 def test_quotes_of_tsv_are_text(tmp_path):
     labelled, _ = read(tmp_path, "a.tsv", '"Great"\tgood\n"So" so\tbad\n')
     assert labelled.texts == ('"Great"', '"So" so')
+
+
+def test_counts_name_every_reason_with_its_first_lines():
+    assert str(Counts("texts", 29_000)) == "29,000 texts read, 29,000 kept"
+    counts = Counts("pairs", read=1_100)
+    for reason, lines in (("too long", "57"), ("empty", "2"), ("too long", "89"), ("odd", "123")):
+        for line in lines:
+            counts.drop(reason, line)
+    assert counts.kept == 1_092 and counts.dropped == {"too long": 4, "empty": 1, "odd": 3}
+    assert str(counts) == (
+        "1,100 pairs read, 1,092 kept; 1 empty (line 2), 3 odd (lines 1, 2, 3), "
+        "4 too long (lines 5, 7, 8, ...)"
+    )
