@@ -100,27 +100,11 @@ def test_inspection_names_the_source_of_each_row(tmp_path):
     )  # one of each is cut
 
 
-def write_files(folder):
-    """Files that a mixture cannot be made of, beside those that it can."""
-    sources(folder)
-    (folder / "short.txt").write_text("one two three\n" * 3, encoding="utf-8")
-    (folder / "line.txt").write_text("word", encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("line.txt", "source 'more' of data.mixture must be longer than one sequence, .* got 2;"),
-        (
-            "short.txt",
-            "source 'more' of data.mixture must be longer than one sequence, model.max_len = 12 "
-            "tokens, got 7; lower model.max_len, or add text",
-        ),
-    ],
-)
-def test_source_that_cannot_be_used_is_named_in_one_line(tmp_path, path, message):
-    write_files(tmp_path)
-    more = source("more", (str(tmp_path / path),))
-    with pytest.raises(DataError, match=message) as error:
+def test_source_that_is_too_short_is_named_in_one_line(tmp_path):
+    more = source("more", (tiny.write(tmp_path / "short.txt", ["one two three"] * 3),))
+    message = (
+        "source 'more' of data.mixture must be longer than one sequence, model.max_len = 12 "
+        "tokens, got 7; lower model.max_len, or add text"
+    )
+    with pytest.raises(DataError, match=f"^{message}$"):
         runs.prepare_task(experiment(tmp_path, mixture=(*sources(tmp_path), more)))
-    assert "\n" not in str(error.value)

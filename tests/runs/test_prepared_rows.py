@@ -24,18 +24,6 @@ def experiment(folder, source, **changes):
     return tiny.config(folder, architecture=architecture, data=data, **changes)
 
 
-@pytest.mark.parametrize("kind", ["byte", "character", "word"])
-def test_examples_are_those_of_the_rows(tmp_path, kind):
-    config = experiment(tmp_path, "pairs", tokenizer={"kind": kind, "joint": False})
-    task = runs.prepare_task(config)
-    sources = [
-        task.model.tokenizers[0].decode(example["source_tokens"]) for example in task.train.examples
-    ]
-    known = set(task.validation.rows.sources)
-    assert sources == [words for words in TEXTS if words not in known] and known < set(TEXTS)
-    assert task.summary.documents == len(sources)
-
-
 def test_rows_are_neither_read_nor_encoded_again(tmp_path, monkeypatch):
     config = experiment(tmp_path, "pairs")
     first, lines = tiny.logged_of_data(config)

@@ -258,15 +258,10 @@ MODEL, SAMPLES = {"vocab_size": 13}, SamplesConfig(prompts=("one", "two " * 12))
             ConfigError, "model.source_vocab_size must be at least the tokenizer's 8, got 7",
         ),
         ({"data": {"paths": ()}}, ConfigError, "'pairs' needs data.paths"),
-        ({"data": {"paths": ("a.en", "a.fr")}}, DataError, "a.fr': No such file"),
-        ({"data": {"paths": ("a.en", "a.de")}}, DataError, "got only 2 in 'a.de'"),
         ({"samples": SAMPLES}, DataError, "samples.prompts has 'two two.*got 13"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_prepared_is_refused(tmp_path, monkeypatch, changes, error, message):
-    monkeypatch.chdir(tmp_path)
-    tiny.write(tmp_path / "a.en", ["one", "two", "three"])
-    tiny.write(tmp_path / "a.de", ["eins", "zwei"])
+def test_what_cannot_be_prepared_is_refused(tmp_path, changes, error, message):
     with pytest.raises(error, match=message):
         prepare(tmp_path, **changes)
 
