@@ -13,10 +13,6 @@ _END = "‖"
 _EXAMPLES = 3  # of texts in both parts
 
 CAUSAL_MARKS = f"‹text› is context only, the rest is predicted; {_END} ends a document"
-MASKED_MARKS = (
-    "«MASK=word» is a masked token and its answer, «other=word» a token that was replaced, "
-    f"«word=word» one left as it is; only these are predicted; {_END} ends a document"
-)
 
 
 def counted(count: int, plural: str) -> str:
@@ -113,19 +109,8 @@ def _causal_text(tokenizer: Tokenizer, tokens: np.ndarray, labels: np.ndarray) -
     pieces = zip(is_predicted[shown], _pieces(tokenizer, ids[shown]), strict=True)
     for counts, group in itertools.groupby(pieces, key=lambda pair: pair[0]):
         piece = "".join(text for _, text in group)
-        texts.append(piece if counts else _marked(piece, "‹", "›"))
+        texts.append(f"‹{piece}›" if piece and not counts else piece)
     return "".join(texts)
-
-
-def masked_text(tokenizer: Tokenizer, tokens: np.ndarray, labels: np.ndarray) -> str:
-    """A row `[T]` of a masked language model, with `MASKED_MARKS`: the answer at each label."""
-    chosen = labels != IGNORE
-    pieces = list(_pieces(tokenizer, np.where(chosen, labels, tokens)))
-    for i in np.flatnonzero(chosen):
-        read = "MASK" if tokens[i] == tokenizer.mask else tokenizer.token_texts(tokens[[i]])[0]
-        answer = pieces[i] or tokenizer.token_texts(labels[[i]])[0]  # a part of a character
-        pieces[i] = _marked(answer, f"«{read.strip(' ')}=", "»")
-    return "".join(pieces)
 
 
 def _pieces(tokenizer: Tokenizer, ids: np.ndarray) -> Iterator[str]:
@@ -139,11 +124,3 @@ def _pieces(tokenizer: Tokenizer, ids: np.ndarray) -> Iterator[str]:
         else:
             piece = stream.push(ids[[index]])
             yield piece if index + 1 < ids.size else piece + stream.flush()
-
-
-def _marked(piece: str, start: str, end: str) -> str:
-    """Puts marks around a piece of text, after its leading spaces."""
-    body = piece.lstrip(" ")
-    if not body:
-        return f"{start}{piece}{end}" if piece else ""
-    return f"{piece[: len(piece) - len(body)]}{start}{body}{end}"

@@ -1,17 +1,10 @@
 """Documents as the data of causal and masked language models."""
 
-import itertools
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from jaxformer import text
-from jaxformer.runs.data.view import (
-    CAUSAL_MARKS,
-    MASKED_MARKS,
-    causal_texts,
-    masked_text,
-    real_tokens,
-)
+from jaxformer.runs.data.view import CAUSAL_MARKS, causal_texts
 from jaxformer.runs.tasks.streams import StreamTask, WindowsWithLengths
 from jaxformer.runs.text_models.language_model import LanguageModel
 from jaxformer.runs.text_models.masked import MASK_IN_TEXT, MaskedModel
@@ -56,7 +49,7 @@ class MaskedTask(StreamTask):
 
     model: MaskedModel
     text_model = MaskedModel
-    marks: ClassVar[str] = MASKED_MARKS
+    marks: ClassVar[str] = "masked tokens are predicted, and some that are shown; ‖ ends a document"
 
     def default_prompts(self, documents: Sequence[str]) -> tuple[str, ...]:
         """Starts of lines, with the last word or character masked."""
@@ -80,14 +73,6 @@ class MaskedTask(StreamTask):
         """Makes batches of all windows, with the same masks each time."""
         masked = self._masked(self.ordered_batches(self.windows(validation), runner), runner)
         return TrainingData(batches=(), unit=self.model.unit, validation=masked.once)
-
-    def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
-        """Windows with the answers of their masked tokens."""
-        rows = zip(batch["tokens"], batch["labels"], real_tokens(batch), strict=True)
-        return [
-            {"text": masked_text(self.tokenizer, tokens[real], labels[real])}
-            for tokens, labels, real in itertools.islice(rows, count)
-        ]
 
     def _masked(self, batches: BatchSource, runner: Runner) -> text.MaskedBatches:
         """The batches with masks."""
