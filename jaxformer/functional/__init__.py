@@ -30,12 +30,8 @@ from jaxformer.functional.attention import (
     to_ring_order,
 )
 from jaxformer.functional.embedding import embed, unembed
-from jaxformer.functional.experts import (
-    ExpertsLayout,
-    ExpertsOutput,
-    ExpertsParams,
-    mixture_of_experts,
-)
+from jaxformer.functional.experts.devices import ExpertsLayout
+from jaxformer.functional.experts.mixture import ExpertsOutput, ExpertsParams, mixture_of_experts
 from jaxformer.functional.feed_forward import (
     FeedForwardParams,
     GatedFeedForwardParams,
@@ -43,7 +39,8 @@ from jaxformer.functional.feed_forward import (
     gated_feed_forward,
 )
 from jaxformer.functional.linear import Kernel, LowRankKernel, Products, linear
-from jaxformer.functional.losses import chunked_cross_entropy, cross_entropy
+from jaxformer.functional.losses.chunked import chunked_cross_entropy
+from jaxformer.functional.losses.cross_entropy import cross_entropy
 from jaxformer.functional.masks import Causal, Lengths, Mask, Prefix, Rule, Segments, Window
 from jaxformer.functional.multi_head import (
     AttentionFunction,

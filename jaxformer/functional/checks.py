@@ -239,13 +239,8 @@ def static_softcap(value: Any) -> float | None:
 
 
 def check_nonnegative(argument: str, value: Any) -> None:
-    """Raises ConfigError unless a value is a number >= 0, or a float array `[]`."""
-    if isinstance(value, jax.Array):
-        if value.shape or not jnp.issubdtype(value.dtype, jnp.floating):
-            raise ConfigError(
-                f"{argument} must be one float, got dtype {value.dtype} and shape {value.shape}"
-            )
-    elif static_number(argument, value) < 0:
+    """Raises ConfigError unless a value is an array, which may be traced, or a number >= 0."""
+    if not isinstance(value, jax.Array) and static_number(argument, value) < 0:
         raise ConfigError(f"{argument} must be at least 0, got {value}")
 
 

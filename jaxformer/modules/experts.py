@@ -4,7 +4,7 @@ import jax
 from flax import linen as nn
 
 from jaxformer.config import ExpertsConfig, ModelConfig
-from jaxformer.functional.experts import ExpertsLayout, ExpertsParams, mixture_of_experts
+from jaxformer.functional import ExpertsLayout, ExpertsParams, mixture_of_experts
 from jaxformer.modules.feed_forward import FeedForward, inner_activation
 from jaxformer.modules.initializers import AxisNames, bias_param, kernel_param
 from jaxformer.modules.mesh import mesh_axes, num_parts

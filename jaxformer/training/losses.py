@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from flax import linen as nn
 
-from jaxformer.functional.losses import chunked_cross_entropy, cross_entropy
+from jaxformer.functional import chunked_cross_entropy, cross_entropy
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
 from jaxformer.training.parallel.layout import num_parts, sum_over_parts
 

@@ -34,15 +34,6 @@ def test_embed_refuses_the_first_unknown_token_where_it_is_known():
             embed(TABLE, known)
 
 
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32])
-def test_embed_keeps_the_dtype_of_the_table(dtype):
-    table = TABLE.astype(dtype)
-    rows = np.asarray(embed_jit(table, np.array([3, 11])))
-    assert rows.dtype == dtype
-    np.testing.assert_array_equal(rows[0], table[3])
-    assert np.isnan(rows[1]).all()
-
-
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.int64, np.uint64])
 def test_embed_takes_tokens_of_any_integer_dtype(dtype):
     """Also of one that holds fewer numbers than the vocabulary, or more than 32 bits."""

@@ -169,24 +169,6 @@ def test_program_for_another_platform_has_the_choice_of_that_platform(chunked_on
     assert loops["cpu"] > 0 == loops["cuda"] == loops["tpu"]
 
 
-def test_auto_gives_the_bits_of_the_implementation_that_it_takes(chunked_on_cpu):
-    arrays, options, cotangent = (
-        cases.inputs_of(SMALL),
-        {"is_causal": True},
-        cases.cotangent_of(SMALL),
-    )
-    results = [
-        jax.jit(functools.partial(cases.evaluate, implementation=name, **options))(
-            arrays, {}, cotangent
-        )
-        for name in ("auto", "chunked")
-    ]
-    chex.assert_trees_all_equal(*results)
-    cases.assert_close(np.asarray(results[0][0]), oracle.attention(**arrays, **options), 1e-6)
-    eager = F.dot_product_attention(**arrays, **options)
-    np.testing.assert_array_equal(eager, results[0][0])
-
-
 def test_choice_of_a_gpu_runs_on_a_cpu_too(monkeypatch):
     """Such as a model that is initialized on the CPU of a machine with a GPU."""
     monkeypatch.setattr(platforms, "default_platform", lambda: "cuda")

@@ -75,14 +75,3 @@ def test_feed_forward_has_its_default_on_any_leading_axes(layer, params, default
     result = layer(float32(params), float32(x))
     chex.assert_shape(result, x.shape)
     chex.assert_trees_all_close(result, reference(params, x, default), rtol=0, atol=4e-5)
-
-
-@LAYERS
-def test_feed_forward_keeps_the_dtype_of_x(layer, params, default):
-    result, expected = (
-        layer(float32(params), jnp.asarray(X, jnp.bfloat16)),
-        reference(params, X, default),
-    )
-    chex.assert_type(result, jnp.bfloat16)
-    scale = np.abs(expected).max()
-    chex.assert_trees_all_close(np.float64(result) / scale, expected / scale, rtol=0, atol=0.02)

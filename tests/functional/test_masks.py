@@ -166,22 +166,6 @@ def test_attention_with_a_rule_equals_the_reference_with_its_array(name, impleme
         )
 
 
-@pytest.mark.parametrize("implementation", cases.IMPLEMENTATIONS)
-def test_gradient_with_rules_is_the_slope(implementation):
-    rule = (F.Prefix(np.array([3, 1])) | F.Window(1, 1, 2)) & F.Lengths(keys=np.array([6, 7]))
-    mask = np.broadcast_to(rule.array(5, 7, (2,)), cases.GROUPED.weights)
-    inputs, _, gradients = cases.run(
-        cases.GROUPED, {"mask": rule}, {"implementation": implementation}
-    )
-    cotangent = cases.normal(2, 5, 6, 13, seed=5)
-    directions = {n: cases.normal(*a.shape, seed=i) for i, (n, a) in enumerate(inputs.items(), 20)}
-    expected = oracle.slope(
-        lambda moved: np.sum(cotangent * oracle.attention(**moved, mask=mask)), inputs, directions
-    )
-    slope = sum(np.sum(gradients[name] * directions[name]) for name in inputs)
-    np.testing.assert_allclose(slope, expected, rtol=1e-4)
-
-
 SIDES = st.none() | st.integers(0, 9)
 SIMPLE = st.one_of(
     st.builds(F.Causal, st.integers(-9, 9)),
@@ -271,17 +255,3 @@ def test_a_large_call_with_a_rule_is_chunked_and_holds_no_array():
         x, lengths
     )
     assert "2048x2048" not in lowered.as_text()
-
-
-def test_keywords_are_rules_by_another_name():
-    inputs = cases.inputs_of(cases.GROUPED)
-    lengths = {"query_seq_lengths": np.array([3, 5]), "key_value_seq_lengths": np.array([7, 2])}
-    ids = {"query_segment_ids": IDS_BY_ROW[0], "key_value_segment_ids": IDS_BY_ROW[1]}
-    for options, rule in (
-        ({"is_causal": True, "query_offset": 2}, F.Causal(2)),
-        ({"local_window_size": (1, 2), "query_offset": OFFSETS}, F.Window(1, 2, OFFSETS)),
-        (lengths, F.Lengths(*lengths.values())),
-        (ids, F.Segments(*IDS_BY_ROW)),
-    ):
-        mask = F.attention_mask(inputs["query"], inputs["key"], **options)
-        assert_mask(F.attention_mask(inputs["query"], inputs["key"], rule), np.asarray(mask))

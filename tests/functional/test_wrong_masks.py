@@ -42,62 +42,42 @@ RIGHT = {
 }
 
 BASES = [
-    *(
-        ({"base": base}, "base", "ConfigError", "must be positive and finite")
-        for base in (0, 0.0, -1.0, math.nan, math.inf)
-    ),
-    *(({"base": base}, "base") for base in ("1", None, True, 1j, 10**400, Traced(1e4), ones(2))),
+    ({"base": 0.0}, "base", "ConfigError", "must be positive and finite"),
+    ({"base": math.nan}, "base", "ConfigError", "must be positive and finite"),
+    ({"base": 10**400}, "base"),
+    ({"base": Traced(1e4)}, "base"),
 ]
 SCALINGS = [
     ({"factor": 2.0}, "scaling", "must be a LinearScaling", "YarnScaling", "dict"),
     (F.LinearScaling(0.5), "factor", "of LinearScaling", "at least 1", "got 0.5"),
-    (F.LinearScaling(math.inf), "factor", "of LinearScaling", "finite", "got inf"),
     (F.LinearScaling(math.nan), "factor", "of LinearScaling", "finite", "got nan"),
-    (F.LinearScaling("2"), "factor", "of LinearScaling", "got '2'"),
     (F.LinearScaling(None), "factor", "of LinearScaling", "got None"),
     (F.LinearScaling(10**400), "factor"),
-    (F.LinearScaling(np.complex64(2)), "factor"),
     (F.LinearScaling(Traced(2.0)), "factor", "under jit, make scaling a static argument"),
     (LLAMA._replace(low_freq_factor=0.0), "low_freq_factor", "more than 0"),
     (LLAMA._replace(low_freq_factor=4.0), "low_freq_factor",
      "of Llama3Scaling must be less than high_freq_factor", "4.0 and 4.0"),
-    (LLAMA._replace(original_max_len=64.5), "original_max_len", "a whole number"),
     (YARN._replace(original_max_len=0), "original_max_len", "got 0"),
-    (YARN._replace(beta_slow=-1.0), "beta_slow", "of YarnScaling", "got -1.0"),
-    (YARN._replace(beta_fast=None), "beta_fast", "of YarnScaling", "got None"),
     (YARN._replace(beta_fast=True), "beta_fast"),
     (YARN._replace(beta_fast=1), "beta_slow", "must be less than beta_fast", "1.0 and 1"),
     (YARN._replace(attention_factor=0.0), "attention_factor", "got 0.0"),
-    (YARN._replace(truncate="no"), "truncate", "of YarnScaling", "True or False, got 'no'"),
-    (YARN._replace(mscale=1.0), "mscale", "attention_factor, or mscale and", "{'mscale': 1"),
-    (YARN._replace(mscale=1.0, mscale_all_dim=1.0, attention_factor=1.0), "mscale",
-     "attention_factor, or mscale and mscale_all_dim", "'attention_factor': 1.0"),
     (LONGROPE._replace(factors=(1.0,) * 7), "factors", "each of H/2 frequencies", "got 7 for 2"),
-    (LONGROPE._replace(factors=[1.0]), "factors", "of LongropeScaling", "a tuple"),
+    (LONGROPE._replace(factors=[1.0]), "factors", "of LongropeScaling", "got [1.0]"),
     (LONGROPE._replace(factors=(0.0, 1.0)), "factors", "more than 0", "got (0.0, 1.0)"),
-    (LONGROPE._replace(factors=(math.nan,)), "factors", "finite", "got (nan,)"),
-    (LONGROPE._replace(original_max_len=1), "original_max_len", "at least 2"),
-    (LONGROPE._replace(factor=0.5), "factor", "of LongropeScaling", "at least 1"),
-    (LONGROPE._replace(attention_factor=0.0), "attention_factor", "got 0.0"),
 ]  # fmt: skip
 
 CALLS = {
     "alibi_slopes": [
         ({"num_heads": value}, "num_heads", "ConfigError", "must be an int, at least 1")
-        for value in (0, -1, True, 2.0, "2", None, math.nan, HUGE, [2], Traced(2), 2j)
+        for value in (0, True, 2.0, HUGE, Traced(2))
     ],
     "AlibiBias.array": [
         ({"num_queries": -3}, "num_queries", "zero or more, got -3"),
-        ({"num_queries": HUGE}, "num_queries"),
         ({"num_keys": "5"}, "num_keys"),
         ({"query_offset": ones(2)}, "query_offset", "integer"),
-        ({"query_offset": True}, "query_offset"),
     ],
     "Causal": [
         ({"offset": ones(2)}, "offset of a rule", "must be integer", "float32"),
-        ({"offset": None}, "offset of a rule"),
-        ({"offset": "0"}, "offset of a rule"),
-        ({"offset": 1j}, "offset of a rule"),
         ({"offset": [[1], [2, 3]]}, "offset of a rule"),
         ({"offset": OBJECTS}, "offset of a rule"),
         ({"offset": 2**30 + 1}, "offset of a rule", f"must be in -{2**30} .. {2**30}"),
@@ -105,7 +85,7 @@ CALLS = {
     ],
     "Window": [
         ({"left": value, "right": value}, "of Window", "(left, right)", "None for unbounded")
-        for value in (-1, 1.5, True, "2", (1, -1), [1, 2], HUGE, math.nan)
+        for value in (-1, True, (1, -1), [1, 2], HUGE)
     ]
     + [({"offset": ones(2)}, "offset of a rule")],
     "Lengths": [
@@ -125,10 +105,7 @@ CALLS = {
         ({"query_ids": np.int32(3)}, "query_ids of Segments", "[..., T=3]"),
         ({"key_ids": ints(3, 5)}, "key_ids of Segments", "leading axes (2,)", "(3, 5)"),
         ({"key_ids": None}, "key_ids of Segments", "[..., S=5]", "(2, 3)"),
-        ({"key_ids": ints(5)}, "key_ids of Segments"),
-        ({"key_ids": ones(2, 5, dtype=bool)}, "key_ids of Segments"),
         ({"key_ids": np.full((2, 5), HUGE)}, "key_ids of Segments"),
-        ({"key_ids": OBJECTS}, "key_ids of Segments"),
     ],
     "Rule": [
         ({"function": "even"}, "function of Rule", "a function of the positions", "'even'"),
@@ -140,49 +117,27 @@ CALLS = {
     ],
     "relative_position_buckets": [
         ({"num_queries": 3.0}, "num_queries"),
-        ({"num_keys": HUGE}, "num_keys"),
         ({"num_keys": -5}, "num_keys", "got -5"),
         ({"query_offset": ones(2)}, "query_offset", "must be integer", "float32"),
         ({"num_buckets": 33}, "num_buckets", "must be even for two directions, got 33"),
         ({"num_buckets": 2}, "num_buckets", "ConfigError", "at least 4", "got 2"),
-        ({"num_buckets": 1, "bidirectional": False}, "num_buckets", "at least 2", "got 1"),
-        ({"num_buckets": 32.0}, "num_buckets"),
-        ({"num_buckets": True}, "num_buckets"),
-        ({"num_buckets": HUGE}, "num_buckets"),
         ({"num_buckets": 10**6, "max_distance": 10**7}, "num_buckets"),
         ({"max_distance": 8}, "max_distance", "ConfigError", "at least 9", "got 8"),
-        ({"max_distance": 128.0}, "max_distance", "must be an int", "got 128.0"),
-        ({"bidirectional": "no"}, "bidirectional"),
-        ({"bidirectional": None}, "bidirectional"),
         ({"bidirectional": Traced(True)}, "bidirectional"),
-        ({"bidirectional": 2}, "bidirectional"),
     ],
     "sinusoidal_positions": [
         ({"positions": -3}, "positions", "must not be negative, got -3"),
-        ({"positions": HUGE}, "positions"),
         ({"positions": 3.0}, "positions", "must be integer, got dtype float32"),
         ({"positions": True}, "positions", "must be integer, got dtype bool"),
-        ({"positions": ones(3)}, "positions", "must be integer", "float32"),
-        ({"positions": "3"}, "positions"),
-        ({"positions": None}, "positions"),
         ({"positions": np.array([0, 2**31])}, "positions", str(2**31)),
         ({"positions": np.array([0, -(2**31)])}, "positions", str(-(2**31))),
-        ({"positions": np.array([-(2**63)])}, "positions"),
-        ({"positions": [0.5]}, "positions"),
         ({"d_model": 0}, "d_model", "must be a positive int, got 0"),
-        ({"d_model": 4.0}, "d_model", "must be a positive int, got 4.0"),
         *BASES,
         ({"layout": "halves"}, "layout", "must be 'interleaved' or 'half', got 'halves'"),
-        ({"layout": None}, "layout"),
-        ({"layout": ["half"]}, "layout"),
-        ({"layout": np.array(["half", "half"])}, "layout"),
     ],
     "rotary_tables": [
-        ({"positions": HUGE}, "positions"),
         ({"positions": np.array([0.0])}, "positions", "must be integer", "float"),
         ({"head_dim": 7}, "head_dim", "must be even and positive, got 7"),
-        ({"head_dim": 0}, "head_dim", "must be a positive int, got 0"),
-        ({"head_dim": 6.0}, "head_dim", "must be a positive int, got 6.0"),
         *BASES,
         ({"scaling": 2.0}, "scaling"),
         *(({"scaling": scaling}, *parts) for scaling, *parts in SCALINGS),
@@ -191,24 +146,15 @@ CALLS = {
     "apply_rotary": [
         ({"x": ints(2, 3, 2, 4)}, "x", "must be floating", "int32"),
         ({"x": ones(2, 3, 2, 5)}, "x", "even H", "(2, 3, 2, 5)"),
-        ({"rotary_dim": 3}, "rotary_dim", "must be even and at most H", "=3"),
         ({"rotary_dim": 6}, "rotary_dim", "must be even and at most H", "=6"),
-        ({"rotary_dim": 4.0}, "rotary_dim"),
-        ({"rotary_dim": 2}, "tables"),
-        ({"tables": None}, "tables"),
         ({"tables": 3}, "tables"),
-        ({"tables": "ab"}, "tables"),
-        ({"tables": (*TABLES, ones(3, 2))}, "tables"),
         ({"tables": (ones(3, 2), None)}, "tables"),
         ({"tables": (ones(4, 2), ones(4, 2))}, "tables",
          "tables (cos)", "T=3", "H/2=2", "(4, 2)", "x is [..., T, N, H]"),
-        ({"tables": (ones(3, 3), ones(3, 3))}, "tables", "tables (cos)", "H/2=2", "(3, 3)"),
         ({"tables": (ones(5, 3, 2), ones(5, 3, 2))}, "tables",
          "tables (cos)", "leading axes of x (2,)", "(5, 3, 2)"),
         ({"tables": (ints(3, 2), ints(3, 2))}, "tables"),
-        ({"tables": (ones(3, 2, dtype=np.complex64),) * 2}, "tables"),
         ({"layout": "HALF"}, "layout", "must be 'half' or 'interleaved', got 'HALF'"),
-        ({"layout": 0}, "layout"),
     ],
 }  # fmt: skip
 

@@ -26,11 +26,11 @@ from jaxformer.functional.checks import is_symbolic
 from jaxformer.functional.experts.sorting import (
     Choices,
     Rows,
-    combine,
     from_rows,
     group_rows,
     sort_choices,
     to_rows,
+    weighted_sum,
 )
 from jaxformer.functional.feed_forward import Activation
 from jaxformer.functional.linear import Kernel, Products, linear, matmul
@@ -80,18 +80,15 @@ def compute_experts(
     # jit cannot split a grouped product over devices. Few choices read few kernels in blocks. A
     # `dot_general` of the caller's has no grouped product.
     can_group = size > 1 and options.products.dot_general is None
-    if can_group and is_one_device() and not _on_explicit_axes(x):
+    axis_types = jax.sharding.get_abstract_mesh().axis_types
+    is_explicit = has_explicit_axes(x) or AxisType.Explicit in axis_types
+    if can_group and is_one_device() and not is_explicit:  # which ragged_dot does not support
         dots = {"tpu": jax.lax.ragged_dot, "cuda": _tokamax_ragged_dot(x.dtype)}
         for platform, dot in dots.items():
             if dot is not None:
                 programs[platform] = functools.partial(_ragged, experts, x, choices, options, dot)
     outputs = by_platform(programs) if len({*programs.values()}) > 1 else programs[OTHERS]()
-    return combine(outputs, weights)
-
-
-def _on_explicit_axes(x: jax.Array) -> bool:
-    """Whether the mesh has axes of the type Explicit, which JAX's ragged_dot does not support."""
-    return has_explicit_axes(x) or AxisType.Explicit in jax.sharding.get_abstract_mesh().axis_types
+    return weighted_sum(outputs, weights)
 
 
 def _rows_per_block(choices: Choices, num_parts: int) -> int:
@@ -125,29 +122,24 @@ def _in_blocks(
     groups = jnp.minimum(groups, num_experts - 1)  # [G]; unused blocks, at the end, are padding
     ranks = (blocks - starts[groups])[:, None] * size + jnp.arange(size)[None]  # [G, B]
     rows = group_rows(choices, groups, ranks, starts * size)
-
     project = functools.partial(linear, products=options.products)
 
     # XLA merges nothing across scan iterations, so no barriers against CSE are needed.
     @functools.partial(jax.checkpoint, prevent_cse=False)
-    def apply_block(index: jax.Array, block: jax.Array, choices: jax.Array) -> jax.Array:
+    def apply_block(group: jax.Array, block: jax.Array, is_real: jax.Array) -> jax.Array:
         def compute() -> jax.Array:
             expert = jax.tree.map(
-                lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), experts
+                lambda leaf: jax.lax.dynamic_index_in_dim(leaf, group, keepdims=False), experts
             )
-            is_real = (choices < num_choices)[:, None]
             return _apply_expert(expert, block, is_real, options.activate, project)
 
         if not skips_empty:
             return compute()
-        return jax.lax.cond(choices[0] < num_choices, compute, lambda: jnp.zeros_like(block))
-
-    def step(carry: None, block: Any) -> tuple[None, jax.Array]:
-        return carry, apply_block(*block)
+        return jax.lax.cond(is_real[0, 0], compute, lambda: jnp.zeros_like(block))
 
     blocked = rearrange(to_rows(x, rows), "(g b) d -> g b d", b=size)
-    blocked_choices = rearrange(rows.choices, "(g b) -> g b", b=size)
-    _, outputs = jax.lax.scan(step, None, (groups, blocked, blocked_choices))
+    is_real = rearrange(rows.choices < num_choices, "(g b) -> g b 1", b=size)
+    outputs = jax.lax.map(lambda block: apply_block(*block), (groups, blocked, is_real))
     return from_rows(rearrange(outputs, "g b d -> (g b) d"), rows)
 
 
@@ -170,11 +162,10 @@ def _ragged(
         return result + bias.astype(x.dtype).at[experts_of_rows].get(mode="clip")
 
     # As in blocks, the backward pass computes the experts again.
-    @jax.checkpoint
-    def apply(experts: Experts, x: jax.Array) -> jax.Array:
-        return _apply_expert(experts, x, jnp.bool_(True), options.activate, project)
-
-    return from_rows(apply(experts, to_rows(x, rows)), rows)
+    apply = jax.checkpoint(
+        functools.partial(_apply_expert, activate=options.activate, project=project)
+    )
+    return from_rows(apply(experts, to_rows(x, rows), jnp.bool_(True)), rows)
 
 
 def _tokamax_ragged_dot(dtype: Any) -> Callable[..., jax.Array] | None:
@@ -207,27 +198,24 @@ def compute_in_buckets(
     fitting = choices._replace(experts=jnp.where(fits, choices.experts, num_experts))
     rows = group_rows(fitting, groups, ranks, groups * capacity)
 
-    def exchange(array: jax.Array) -> jax.Array:
-        if axis is None:
-            return array
-        return jax.lax.all_to_all(array, axis, split_axis=0, concat_axis=0, tiled=True)
-
-    @jax.checkpoint
-    def apply(experts: Experts, buckets: jax.Array, is_real: jax.Array) -> jax.Array:
-        apply_expert = functools.partial(
-            _apply_expert, activate=options.activate,
-            project=functools.partial(linear, products=options.products),
-        )  # fmt: skip
-        return jax.vmap(apply_expert)(experts, buckets, is_real)
-
     axes = {"p": num_parts, "c": capacity}
     arrays = (to_rows(x, rows), (rows.choices < choices.order.size)[:, None])
     buckets, is_real = (
-        rearrange(exchange(array), "(p e c) d -> e (p c) d", **axes) for array in arrays
+        rearrange(_exchange(array, axis), "(p e c) d -> e (p c) d", **axes) for array in arrays
     )
-    outputs = rearrange(apply(experts, buckets, is_real), "e (p c) d -> (p e c) d", **axes)
-    total = combine(from_rows(exchange(outputs), rows), weights)
+    project = functools.partial(linear, products=options.products)
+    apply = functools.partial(_apply_expert, activate=options.activate, project=project)
+    outputs = jax.checkpoint(jax.vmap(apply))(experts, buckets, is_real)  # [e, p c, D]
+    outputs = rearrange(outputs, "e (p c) d -> (p e c) d", **axes)
+    total = weighted_sum(from_rows(_exchange(outputs, axis), rows), weights)
     return total, is_dropped.sum(dtype=jnp.int32)
+
+
+def _exchange(buckets: jax.Array, axis: str | None) -> jax.Array:
+    """Buckets `[E C, D]` of the experts of this device, from all devices of a mapped axis."""
+    if axis is None:
+        return buckets
+    return jax.lax.all_to_all(buckets, axis, split_axis=0, concat_axis=0, tiled=True)
 
 
 def _apply_expert(

@@ -16,9 +16,9 @@ from jaxformer.functional.checks import (
     static_bool,
     static_number,
 )
+from jaxformer.functional.experts.devices import ExpertsLayout, compute_on_devices
 from jaxformer.functional.experts.grouped import ExpertOptions, Experts
 from jaxformer.functional.experts.routing import route, statistics
-from jaxformer.functional.experts.sharded import ExpertsLayout, compute_on_devices
 from jaxformer.functional.feed_forward import activation_function, input_width
 from jaxformer.functional.linear import DEFAULT_PRODUCTS, Kernel, Products, checked_base
 

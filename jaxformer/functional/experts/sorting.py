@@ -100,7 +100,7 @@ def from_rows(outputs: jax.Array, rows: Rows) -> jax.Array:
     return linear_map(copy, transpose, rows, outputs)
 
 
-def combine(outputs: jax.Array, weights: jax.Array) -> jax.Array:
+def weighted_sum(outputs: jax.Array, weights: jax.Array) -> jax.Array:
     """Weighted sum `[N, D]` of the outputs `[k, N, D]` of each token's choices."""
     weights = rearrange(weights, "n k -> k n 1")
-    return jnp.sum(weights * outputs.astype(weights.dtype), axis=0)
+    return jnp.sum(weights * outputs.astype(weights.dtype), axis=0)  # [N, D]

@@ -127,10 +127,9 @@ def chunked_cross_entropy(
 def _in_chunks(array: jax.Array, num_chunks: int, axes: str) -> jax.Array:
     """Tokens `[...]`, which may have one more axis, as `[chunks, I]`, filled up with zeros."""
     flat = rearrange(array, f"... {axes} -> (...) {axes}")
-    size = -(-flat.shape[0] // num_chunks)  # even chunks: less than one padding token in each
-    flat = jnp.pad(
-        flat, ((0, num_chunks * size - flat.shape[0]), *((0, 0) for _ in flat.shape[1:]))
-    )
+    num_tokens = flat.shape[0]
+    size = -(-num_tokens // num_chunks)  # even chunks: less than one padding token in each
+    flat = jnp.pad(flat, [(0, num_chunks * size - num_tokens)] + [(0, 0)] * (flat.ndim - 1))
     # Strided, so that every chunk is spread over all devices that hold tokens.
     return rearrange(flat, "(i chunks) ... -> chunks i ...", chunks=num_chunks)
 
@@ -204,8 +203,7 @@ def _scan_chunks(
 ) -> tuple[jax.Array, Gradients]:  # fmt: skip
     """Summed loss of all chunks, and its gradients, made of each chunk while it has its logits."""
     # Under shard_map a loop's initial carry must already vary over all axes of its inputs.
-    table, bias, *chunks = varying_alike((table, bias, hidden, labels, counted))
-    hidden = chunks[0]
+    table, bias, hidden, labels, counted = varying_alike((table, bias, hidden, labels, counted))
     dtype, rows = at_least(hidden.dtype, jnp.float32), table.astype(hidden.dtype)  # [V, D]
     has_table, has_bias, has_hidden = differentiated
 
@@ -218,7 +216,7 @@ def _scan_chunks(
         if has_hidden:
             of_hidden = jnp.einsum("iv,vd->id", by_logits, rows, preferred_element_type=dtype)
         if has_table:
-            of_table = _add_product(of_table, by_logits, x)
+            of_table += jnp.einsum("iv,id->vd", by_logits, x, preferred_element_type=dtype)
         if has_bias:
             of_bias += by_logits.sum(axis=0)  # [V]
         return (of_table, of_bias), (loss, of_hidden)
@@ -227,27 +225,5 @@ def _scan_chunks(
         jnp.zeros_like(table, dtype) if has_table else None,
         jnp.zeros_like(table[:, 0], dtype) if has_bias else None,
     )
-    of_weights, (losses, of_hidden) = jax.lax.scan(step, of_weights, tuple(chunks))
+    of_weights, (losses, of_hidden) = jax.lax.scan(step, of_weights, (hidden, labels, counted))
     return losses.sum(), (*of_weights, of_hidden)
-
-
-def _add_product(total: jax.Array, by_logits: jax.Array, x: jax.Array) -> jax.Array:
-    """`total + by_logits.T @ x` `[V, D]`, in blocks of rows about half as large as `by_logits`."""
-    (vocab_size, width), num_tokens = total.shape, x.shape[0]
-    # At most 32: with few tokens per chunk, more blocks would make the products too small.
-    known = not is_symbolic(num_tokens, width)
-    num_blocks = max(min(-(-2 * width // max(num_tokens, 1)), 32), 1) if known else 32
-    height = -(-vocab_size // num_blocks)
-
-    def add(block: jax.Array, total: jax.Array) -> jax.Array:
-        # The last block starts early, to be as high as the others: it adds 0 to rows of the block
-        # before it. A product, not `where`: XLA for CPUs would hold zeros ahead of the loop.
-        start = jnp.minimum(block * height, vocab_size - height)
-        is_new = start + jnp.arange(height) >= block * height
-        part = jax.lax.dynamic_slice_in_dim(by_logits, start, height, axis=1)  # [I, height]
-        part = part * is_new.astype(part.dtype)[None]
-        product = jnp.einsum("iv,id->vd", part, x, preferred_element_type=total.dtype)
-        product += jax.lax.dynamic_slice_in_dim(total, start, height, axis=0)
-        return jax.lax.dynamic_update_slice_in_dim(total, product, start, axis=0)
-
-    return jax.lax.fori_loop(0, -(-vocab_size // height), add, total)

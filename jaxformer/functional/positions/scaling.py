@@ -54,9 +54,9 @@ class YarnScaling(NamedTuple):
     Feature pairs that make more than `beta_fast` turns in `original_max_len` positions keep their
     frequency. Those that make fewer than `beta_slow` turns have it divided by the factor. In
     between, the blend is linear in the index of the pair. Cosine and sine are multiplied by an
-    attention factor. Fields are those of `jaxformer.config.YarnScalingConfig`. With `mscale` and
-    `mscale_all_dim`, you must multiply the scale of the attention scores by the squared denominator
-    of their formula.
+    attention factor. Fields are those of `jaxformer.config.YarnScalingConfig`; an attention factor
+    that is set comes before `mscale` and `mscale_all_dim`. With these two, you must multiply the
+    scale of the attention scores by the squared denominator of their formula.
 
     References:
         Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", 2023,
@@ -167,12 +167,8 @@ def _attention_factor(scaling: YarnScaling | LongropeScaling) -> float:
     return growth + 1
 
 
-def _is_positive(value: Any) -> bool:
-    number = is_int(value) or isinstance(value, float | np.floating)
-    return number and bool(0 < value <= _LARGEST)
-
-
 def _check_fields(scaling: RotaryScaling) -> None:
+    """Raises ConfigError unless a scaling consists of positive numbers, known when traced."""
     if not isinstance(scaling, RotaryScaling):
         raise ConfigError(
             "scaling must be a LinearScaling, Llama3Scaling, YarnScaling, LongropeScaling or None, "
@@ -180,41 +176,25 @@ def _check_fields(scaling: RotaryScaling) -> None:
         )
     values = scaling._asdict()
     for name, value in values.items():
-        if value is not None or scaling._field_defaults.get(name, 0) is not None:
-            _check_field(scaling, name, value)
+        is_left_out = value is None and scaling._field_defaults.get(name, 0) is None
+        if is_left_out or name == "truncate":
+            continue
+        least = 1 if name == "factor" else 0
+        numbers = value if isinstance(value, tuple) else (value,)
+        if not all(_is_positive(number, least) for number in numbers):
+            raise ConfigError(
+                f"{name} of {type(scaling).__name__} must be finite and "
+                f"{'at least 1' if least else 'more than 0'}, got {value!r}; under jit, make "
+                "scaling a static argument"
+            )
     for lower, upper in (("low_freq_factor", "high_freq_factor"), ("beta_slow", "beta_fast")):
         if lower in values and values[lower] >= values[upper]:
             raise ConfigError(
                 f"{lower} of {type(scaling).__name__} must be less than {upper}, got "
                 f"{values[lower]} and {values[upper]}"
             )
-    if isinstance(scaling, YarnScaling):
-        names = ("attention_factor", "mscale", "mscale_all_dim")
-        attention_factors = {name: values[name] for name in names if values[name] is not None}
-        if tuple(attention_factors) not in ((), names[:1], names[1:]):
-            raise ConfigError(
-                "YarnScaling takes attention_factor, or mscale and mscale_all_dim, or none of "
-                f"them, got {attention_factors}"
-            )
 
 
-def _check_field(scaling: RotaryScaling, name: str, value: Any) -> None:
-    """Raises ConfigError unless a value is what a field of a scaling holds."""
-    if name == "truncate":
-        rule, fits = "True or False", isinstance(value, bool)
-    elif name == "factors":
-        rule = "a tuple of finite numbers, more than 0"
-        fits = isinstance(value, tuple) and all(map(_is_positive, value))
-    else:
-        is_length = name == "original_max_len"
-        least = {"factor": 1, "original_max_len": 1}.get(name, 0)
-        if is_length and isinstance(scaling, LongropeScaling):
-            least = 2  # its logarithm is a divisor
-        bound = f"at least {least}" if least else "more than 0"
-        rule = f"{'a whole' if is_length else 'a finite'} number, {bound}"
-        fits = _is_positive(value) and value >= least and (is_int(value) or not is_length)
-    if not fits:
-        raise ConfigError(
-            f"{name} of {type(scaling).__name__} must be {rule}, got {value!r}; under jit, make "
-            "scaling a static argument"
-        )
+def _is_positive(value: Any, least: int) -> bool:
+    is_number = is_int(value) or isinstance(value, float | np.floating)
+    return is_number and bool(0 < value <= _LARGEST) and value >= least

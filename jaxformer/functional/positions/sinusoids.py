@@ -33,13 +33,9 @@ _MAX_POSITION = 2**31 - 1
 
 
 def sinusoidal_positions(
-    positions: int | Array,
-    d_model: int,
-    *,
-    base: float = 10_000.0,
-    layout: str = "interleaved",
+    positions: int | Array, d_model: int, *, base: float = 10_000.0, layout: str = "interleaved",
     dtype: DTypeLike = jnp.float32,
-) -> jax.Array:
+) -> jax.Array:  # fmt: skip
     r"""Sinusoidal position embeddings: sines and cosines of geometrically spaced frequencies.
 
     $$PE_{p,2i} = \sin(p / base^{2i/d}), \quad PE_{p,2i+1} = \cos(p / base^{2i/d})$$
@@ -245,12 +241,10 @@ def _sine_cosine(
     sine, cosine = jnp.sin(angle), jnp.cos(angle)
     # Each quarter turn takes (sine, cosine) to (cosine, -sine).
     quarter = quarter & 3
-    swapped = (quarter & 1) == 1
-    return (
-        jnp.where(swapped, cosine, sine) * jnp.where(quarter >= 2, -1.0, 1.0).astype(jnp.float32),
-        jnp.where(swapped, sine, cosine)
-        * jnp.where((quarter == 1) | (quarter == 2), -1.0, 1.0).astype(jnp.float32),
-    )
+    is_odd = (quarter & 1) == 1
+    sine, cosine = jnp.where(is_odd, cosine, sine), jnp.where(is_odd, sine, cosine)
+    cosine_is_negative = (quarter == 1) | (quarter == 2)
+    return jnp.where(quarter >= 2, -sine, sine), jnp.where(cosine_is_negative, -cosine, cosine)
 
 
 def _multiply_high(a: jax.Array, b: jax.Array) -> jax.Array:

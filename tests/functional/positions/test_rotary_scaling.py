@@ -13,43 +13,22 @@ def unscaled(head_dim, base):
     return np.float64(base) ** (-np.arange(0, head_dim, 2) / head_dim)
 
 
-def reference_scaled(head_dim, base, scaling):
-    """Frequencies of every pair, one by one, and the attention factor."""
+def reference_yarn(head_dim, base, scaling):
+    """YaRN's frequencies of every pair, one by one."""
     frequencies = []
     for pair in range(head_dim // 2):
         frequency = base ** (-2 * pair / head_dim)
-        if isinstance(scaling, F.LinearScaling):
-            divided = 1.0
-        elif isinstance(scaling, F.Llama3Scaling):
-            turns = scaling.original_max_len * frequency / (2 * math.pi)
-            if turns >= scaling.high_freq_factor:
-                divided = 0.0
-            elif turns <= scaling.low_freq_factor:
-                divided = 1.0
-            else:
-                divided = scaling.high_freq_factor - turns
-                divided /= scaling.high_freq_factor - scaling.low_freq_factor
-        elif isinstance(scaling, F.LongropeScaling):
-            frequencies.append(frequency / scaling.factors[pair])
-            continue
-        else:
-            # Solve original_max_len * base ** (-2 * pair / head_dim) = 2 pi * turns for the pair.
-            first, last = (
-                head_dim / 2 * math.log(scaling.original_max_len / (2 * math.pi * turns), base)
-                for turns in (scaling.beta_fast, scaling.beta_slow)
-            )
-            if scaling.truncate:
-                first, last = math.floor(first), math.ceil(last)
-            first, last = max(first, 0), min(last, head_dim - 1)
-            divided = min(max((pair - first) / ((last - first) or 0.001), 0.0), 1.0)
+        # Solve original_max_len * base ** (-2 * pair / head_dim) = 2 pi * turns for the pair.
+        first, last = (
+            head_dim / 2 * math.log(scaling.original_max_len / (2 * math.pi * turns), base)
+            for turns in (scaling.beta_fast, scaling.beta_slow)
+        )
+        if scaling.truncate:
+            first, last = math.floor(first), math.ceil(last)
+        first, last = max(first, 0), min(last, head_dim - 1)
+        divided = min(max((pair - first) / ((last - first) or 0.001), 0.0), 1.0)
         frequencies.append(frequency * (1 - divided) + frequency / scaling.factor * divided)
-    factor = 1.0
-    if isinstance(scaling, F.YarnScaling):
-        factor = scaling.attention_factor or 0.1 * math.log(scaling.factor) + 1
-    if isinstance(scaling, F.LongropeScaling):
-        factor = (1 + math.log(scaling.factor, scaling.original_max_len)) ** 0.5
-        factor = scaling.attention_factor or factor
-    return np.array(frequencies), factor
+    return np.array(frequencies)
 
 
 LLAMA_3_1_8B = F.Llama3Scaling(8.0, 1.0, 4.0, 8192)
@@ -108,27 +87,27 @@ def test_frequencies_equal_the_published_models(head_dim, base, scaling, factor,
     assert attention_factor == pytest.approx(factor, rel=1e-15)
 
 
-# The first YaRN blends from before the first pair, the second to behind the last or, as in the
-# authors' code, backwards, and the third over less than one pair.
-SCALINGS = [
-    F.LinearScaling(3.7),
-    F.Llama3Scaling(5.5, 1.3, 17.9, 3001),
+# The first blends from before the first pair, the second to behind the last or, as in the authors'
+# code, backwards, and the third over less than one pair.
+YARNS = [
     F.YarnScaling(3.7, 101),
-    F.YarnScaling(3.7, 10**8, truncate=False, attention_factor=0.83),
+    F.YarnScaling(3.7, 10**8, truncate=False),
     F.YarnScaling(3.7, 1009, beta_fast=1.02, truncate=False),
     F.YarnScaling(31.0, 1009, beta_fast=13.0, beta_slow=0.7),
-    LONGROPE,
-    LONGROPE._replace(attention_factor=0.83),
 ]
 
 
-@pytest.mark.parametrize("scaling", SCALINGS)
+@pytest.mark.parametrize("scaling", YARNS)
 @pytest.mark.parametrize("base", [53.0, 1e4])
-def test_frequencies_equal_the_reference(base, scaling):
-    frequencies, factor = scale_frequencies(unscaled(14, base), base, scaling)
-    expected, expected_factor = reference_scaled(14, base, scaling)
-    np.testing.assert_allclose(frequencies, expected, rtol=1e-12)
-    assert factor == pytest.approx(expected_factor, rel=1e-15)
+def test_yarn_blends_as_the_reference(base, scaling):
+    frequencies, _ = scale_frequencies(unscaled(14, base), base, scaling)
+    np.testing.assert_allclose(frequencies, reference_yarn(14, base, scaling), rtol=1e-12)
+
+
+@pytest.mark.parametrize("scaling", [QWEN_2_5_7B, LONGROPE])
+def test_attention_factor_may_be_given(scaling):
+    scaling = scaling._replace(attention_factor=0.83)
+    assert scale_frequencies(unscaled(14, 1e4), 1e4, scaling)[1] == 0.83
 
 
 def test_yarn_without_a_pair_to_blend_keeps_only_the_first():
@@ -155,9 +134,7 @@ rotate = jax.jit(F.apply_rotary, static_argnames="layout")
 )
 def test_rotary_errs_at_most_5e_7_up_to_a_million(base, scaling):
     positions = np.append(np.arange(0, 1_000_000, 11), 1_000_000)
-    frequencies, factor = unscaled(14, base), 1.0
-    if scaling is not None:
-        frequencies, factor = reference_scaled(14, base, scaling)
+    frequencies, factor = scale_frequencies(unscaled(14, base), base, scaling)
     turn = np.exp(1j * positions[:, None] * frequencies)
     tables = tables_of(positions, 14, base=base, scaling=scaling)
     assert [table.dtype for table in tables] == [jnp.float32] * 2
