@@ -1,29 +1,18 @@
 """The text of optimized programs, as XLA writes it: computations, instructions and arrays."""
 
-import collections
 import dataclasses
 import functools
 import math
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 _HEAD = re.compile(r"(?P<entry>ENTRY )?%?(?P<name>[\w.\-]+) .*\{$")
 _INSTRUCTION = re.compile(
-    r"\s+(?P<root>ROOT )?%?(?P<name>[\w.\-]+) = (?P<result>.+?) (?P<opcode>[\w\-]+)"
+    r"\s+(?:ROOT )?%?(?P<name>[\w.\-]+) = (?P<result>.+?) (?P<opcode>[\w\-]+)"
     r"\((?P<operands>.*?)\)(?:, (?P<attributes>[\w\-]+=.*))?$"
 )
-_ARRAY = re.compile(r"\b(pred|[a-z]+\d\w*)\[([\d,]*)\](?:\{([\d,]*)(?::([^}]*))?\})?")
+_ARRAY = re.compile(r"\b(pred|[a-z]+\d\w*)\[([\d,]*)\]")
 _CALLED = re.compile(r"\b(\w+)=\{?(%[\w.\-]+(?:, %[\w.\-]+)*)")
-
-
-class Array(NamedTuple):
-    """An array of a type."""
-
-    size: int  # elements
-    width: int  # bytes of an element
-    num_bytes: int  # with the padding of their tiles
-    space: int  # memory space: 0 is the device memory, others are a TPU's, such as 1, the VMEM
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -38,20 +27,9 @@ class Instruction:
     attributes: str
 
     @functools.cached_property
-    def operands(self) -> "list[Instruction | None]":
-        """Instructions that this one uses; None for those that the text lacks."""
-        names = re.findall(r"%([\w.\-]+)", self.operand_text)
-        return [self.computation.instructions.get(name) for name in names]
-
-    @property
-    def users(self) -> "list[Instruction]":
-        """Instructions that use this one."""
-        return self.computation.users[self.name]
-
-    @functools.cached_property
-    def arrays(self) -> tuple[Array, ...]:
-        """Arrays of the result: several for a tuple."""
-        return read_arrays(self.result)
+    def array_bytes(self) -> list[int]:
+        """Bytes of each array of the result, without padding: several for a tuple."""
+        return [_num_bytes(*match.groups()) for match in _ARRAY.finditer(self.result)]
 
     @functools.cached_property
     def op_name(self) -> str:
@@ -82,22 +60,11 @@ class Instruction:
 
 @dataclasses.dataclass(eq=False)
 class Computation:
-    """Instructions by name, in their order, of which the root is the result."""
+    """Instructions by name, in their order, of which the last is the result."""
 
     name: str
     program: "dict[str, Computation]"  # all computations of the program by name
     instructions: dict[str, Instruction] = dataclasses.field(default_factory=dict)
-    root: Instruction | None = None
-
-    @functools.cached_property
-    def users(self) -> collections.defaultdict[str, list[Instruction]]:
-        """Instructions that use each one, by its name."""
-        users = collections.defaultdict(list)
-        for user in self.instructions.values():
-            for operand in dict.fromkeys(user.operands):
-                if operand is not None:
-                    users[operand.name].append(user)
-        return users
 
 
 def parse_hlo(text: str) -> Computation:
@@ -111,32 +78,11 @@ def parse_hlo(text: str) -> Computation:
                 program[computation.name] = computation
                 entry = computation if head["entry"] else entry
         elif match := _INSTRUCTION.match(line):
-            name, result, opcode, operands, attributes = match.groups(default="")[1:]
-            instruction = Instruction(computation, name, result, opcode, operands, attributes)
-            computation.instructions[name] = instruction
-            if match["root"]:
-                computation.root = instruction
+            instruction = Instruction(computation, *match.groups(default=""))
+            computation.instructions[instruction.name] = instruction
     return entry
 
 
-@functools.lru_cache(maxsize=4096)
-def read_arrays(result: str) -> tuple[Array, ...]:
-    """Arrays of a type, such as `(f32[8,128]{1,0:T(8,128)S(1)}, s32[])`."""
-    return tuple(_array(*match.groups(default="")) for match in _ARRAY.finditer(result))
-
-
-def _array(dtype: str, sizes: str, order: str, layout: str) -> Array:
+def _num_bytes(dtype: str, sizes: str) -> int:
     width = 1 if dtype == "pred" else max(1, int(re.findall(r"\d+", dtype)[0]) // 8)
-    shape = _numbers(sizes)
-    # The layout lists axes from the one that varies fastest; tiles cover the last of them.
-    padded = [shape[axis] for axis in _numbers(order)] or shape[::-1]
-    tile, space = (re.search(pattern, layout) for pattern in (r"T\(([\d,]+)\)", r"S\((\d+)\)"))
-    for axis, size in enumerate(reversed(_numbers(tile[1] if tile else ""))):
-        if axis == len(padded):
-            padded.append(1)
-        padded[axis] = -(-padded[axis] // size) * size
-    return Array(math.prod(shape), width, width * math.prod(padded), int(space[1]) if space else 0)
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",") if number]
+    return width * math.prod(int(size) for size in sizes.split(",") if size)

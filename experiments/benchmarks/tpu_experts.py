@@ -20,16 +20,15 @@ os.environ |= {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1"}
 import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh, AxisType, SingleDeviceSharding
+from tpu_traffic import traffic_of
 
 from jaxformer.flops import count_flops
 from jaxformer.functional import ExpertsParams, mixture_of_experts
 from jaxformer.functional.experts import grouped
 from jaxformer.functional.feed_forward import GatedFeedForwardParams, gated_feed_forward
 from jaxformer.functional.platforms import compiling_for
-from jaxformer.hlo import parse_hlo
 from jaxformer.planning import ACCELERATORS
 from jaxformer.planning.compiler import topology_devices
-from jaxformer.planning.hbm import read_traffic
 
 ONE_DEVICE = AbstractMesh((1,), ("device",), axis_types=(AxisType.Auto,))
 TOKENS, WIDTH, HIDDEN, EXPERTS, CHOSEN = 8192, 1024, 3584, 8, 2
@@ -95,7 +94,7 @@ def main():
                 jax.jit(step).trace(ExpertsParams(*kernels), x).lower(lowering_platforms=("tpu",))
             )
         compiled = lowered.compile()
-        traffic = sum(read_traffic(parse_hlo(compiled.as_text())).values())
+        traffic = sum(traffic_of(compiled.as_text()).values())
         print(
             f"{name:>14}: TFLOPs {counted / 1e12:.2f} (XLA "
             f"{compiled.cost_analysis()['flops'] / 1e12:.2f}), moves {traffic / 1e9:.2f} GB, "

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax.sharding import SingleDeviceSharding
+from tpu_traffic import read_traffic
 
 from jaxformer.config import ModelConfig, RotaryConfig, SamplingConfig
 from jaxformer.functional.platforms import compiling_for
@@ -30,7 +31,6 @@ from jaxformer.inference.token_rules import TokenRules
 from jaxformer.models import Decoder
 from jaxformer.planning import ACCELERATORS
 from jaxformer.planning.compiler import topology_devices
-from jaxformer.planning.hbm import read_traffic
 
 TOPOLOGIES = {"v5e": "2x2", "v6e": "2x2"}
 MIB = 2**20

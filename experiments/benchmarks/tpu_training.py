@@ -30,6 +30,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from tpu_traffic import traffic_of
 from train_step import PlainDecoder, plain_step
 
 from jaxformer.accelerators import Accelerator
@@ -43,10 +44,8 @@ from jaxformer.config import (
     TokenizerConfig,
     TrainingConfig,
 )
-from jaxformer.hlo import parse_hlo
 from jaxformer.planning import ACCELERATORS, count_flops, make_plan
 from jaxformer.planning.compiler import topology_devices
-from jaxformer.planning.hbm import read_traffic
 
 SIZES = {  # layers, d_model, heads; of GPT-3 (Brown et al., 2020, table 2.1)
     "124M": (12, 768, 12),
@@ -89,7 +88,9 @@ def ours(
     if not plan.fits:
         return None
     compiled = plan.compiled
-    return Figures(plan.traffic, compiled.temporaries, plan.flops.total / NUM_CHIPS, plan.seconds)
+    traffic = traffic_of(compiled.text)
+    seconds = {**plan.seconds, "memory": sum(traffic.values()) / chip.memory_bandwidth}
+    return Figures(traffic, compiled.temporaries, plan.flops.total / NUM_CHIPS, seconds)
 
 
 def plain(size: str, length: int, chip: Accelerator) -> Figures | None:
@@ -122,7 +123,7 @@ def plain(size: str, length: int, chip: Accelerator) -> Figures | None:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         return None
-    traffic = {"all": sum(read_traffic(parse_hlo(compiled.as_text())).values())}
+    traffic = {"all": sum(traffic_of(compiled.as_text()).values())}
     flops = count_flops(step, state, batch).total / NUM_CHIPS
     seconds = {
         "compute": flops / chip.bfloat16,

@@ -95,7 +95,7 @@ def _operations(
 
 def _num_bytes(op: Instruction) -> int:
     """Bytes of a result; a start returns a tuple of its operand and its result."""
-    sizes = [array.size * array.width for array in op.arrays]
+    sizes = op.array_bytes
     return max(sizes, default=0) if op.opcode.endswith("-start") else sum(sizes)
 
 

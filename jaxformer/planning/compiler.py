@@ -3,8 +3,7 @@
 import importlib.util
 import os
 import time
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -15,7 +14,6 @@ from jaxformer.functional.attention.choice import describe_choices, observed_cho
 from jaxformer.functional.platforms import compiling_for
 from jaxformer.hlo import parse_hlo
 from jaxformer.planning.collectives import Collective, read_collectives
-from jaxformer.planning.hbm import read_traffic
 from jaxformer.planning.settings import batch_rows
 from jaxformer.runs import TextModel
 from jaxformer.runs.weights.shapes import split_shapes, state_shapes
@@ -46,11 +44,8 @@ class CompiledStep(NamedTuple):
         temporaries: gradients, activations and buffers.
         program: the code.
         collectives: collectives of a step.
-        traffic: bytes that a step reads from and writes to the device memory, on each device, by
-            source, most first: "attention", "feed-forward", "norms", "embedding", "logits and
-            loss", "dropout" between layers, "scan of layers" (its stacks of weights and
-            activations), "optimizer" and "other". Kernels count operands and results once.
         attention: implementations of attention in the step, and why no fused kernel is among them.
+        text: the compiled program, as XLA writes it.
         failure: why compiling failed, such as too little memory; None if it succeeded.
     """
 
@@ -60,8 +55,8 @@ class CompiledStep(NamedTuple):
     temporaries: int = 0
     program: int = 0
     collectives: tuple[Collective, ...] = ()
-    traffic: Mapping[str, int] = MappingProxyType({})
     attention: tuple[str, ...] = ()
+    text: str = ""
     failure: str | None = None
 
     @property
@@ -114,15 +109,14 @@ def compile_step(model: TextModel, devices: Sequence[jax.Device], platform: str)
         # Without the list of all buffers.
         failure = " ".join(str(error).partition("\n\n")[0].split())
         return CompiledStep(time.monotonic() - start, failure=failure)
-    seconds, memory = time.monotonic() - start, compiled.memory_analysis()
-    program = parse_hlo(compiled.as_text())
+    seconds, memory, text = time.monotonic() - start, compiled.memory_analysis(), compiled.as_text()
     return CompiledStep(
         seconds=seconds,
         arguments=memory.argument_size_in_bytes,
         results=memory.output_size_in_bytes - memory.alias_size_in_bytes,
         temporaries=memory.temp_size_in_bytes,
         program=memory.generated_code_size_in_bytes,
-        collectives=tuple(read_collectives(program, len(devices))),
-        traffic=read_traffic(program),
+        collectives=tuple(read_collectives(parse_hlo(text), len(devices))),
         attention=attention,
+        text=text,
     )

@@ -47,8 +47,7 @@ class Plan:
         flops: FLOPs of the matrix products of a step, on all devices.
         collectives: collectives of a step, from the compiled program, or else as expected.
         compiled: the compiled step; None without a compiler.
-        traffic: bytes that a step reads from and writes to the memory of a device, by source, from
-            the compiled program; without one, the least number of bytes, as "all".
+        traffic: least number of bytes that a step reads from and writes to the memory of a device.
         seconds: least seconds per step for "compute", "memory" and "interconnect", at peak rates.
     """
 
@@ -62,7 +61,7 @@ class Plan:
     flops: Flops
     collectives: Sequence[Collective]
     compiled: CompiledStep | None
-    traffic: Mapping[str, int]
+    traffic: int
     seconds: Mapping[str, float]
 
     @property
@@ -104,9 +103,8 @@ def make_plan(
 ) -> Plan:
     """Plans a training run; nothing of the model is allocated, and no data is read.
 
-    For TPUs, their compiler compiles the step, so that memory and collectives are exact, and the
-    memory traffic is that of the compiled program. A plan needs no accelerator; if JAX has not
-    started, let it start on the CPU (`jax_platforms`).
+    For TPUs, their compiler compiles the step, so that memory and collectives are exact. A plan
+    needs no accelerator; if JAX has not started, let it start on the CPU (`jax_platforms`).
 
     Args:
         config: the experiment.
@@ -148,12 +146,12 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
     rows, params = batch_rows(config, num_row_parts(sizes)), param_shapes(model)
     needs = memory_needs(config, sizes)
     step = None if devices is None else compile_step(compiled, devices, accelerator.platform)
-    traffic: Mapping[str, int] = {"all": memory_traffic(needs, config.training.accumulate_steps)}
+    traffic = memory_traffic(needs, config.training.accumulate_steps)
     collectives: Sequence[Collective] = expected_collectives(
         config, params, needs, sizes, rows, devices_per_host=accelerator.devices_per_host
     )
     if step is not None and step.failure is None:
-        collectives, traffic = step.collectives, step.traffic
+        collectives = step.collectives
     parts = num_row_parts(sizes) * config.training.accumulate_steps
     local_config = dataclasses.replace(model.config, mesh=MeshConfig())
     flops = step_of_config(local_config, rows // parts).flops.times(parts)
@@ -164,7 +162,7 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
         needs=needs, flops=flops, collectives=collectives, compiled=step, traffic=traffic,
         seconds={
             "compute": flops.total / (count * peak),
-            "memory": sum(traffic.values()) / accelerator.memory_bandwidth,
+            "memory": traffic / accelerator.memory_bandwidth,
             "interconnect": seconds_of(collectives, accelerator),
         },
     )  # fmt: skip

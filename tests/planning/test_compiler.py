@@ -54,32 +54,6 @@ print(json.dumps({
 }))
 """
 
-TRAFFIC = """
-import json
-import jax, jax.numpy as jnp
-jax.config.update("jax_platforms", "cpu")
-from jaxformer.planning import ACCELERATORS
-from jaxformer.planning.compiler import topology_devices
-from jaxformer.planning.hbm import read_traffic
-from jaxformer.hlo import parse_hlo
-(device,) = topology_devices(ACCELERATORS["v5e"], "1x1")
-sharding = jax.sharding.SingleDeviceSharding(device)
-
-def traffic(function, *shapes):
-    arrays = [jax.ShapeDtypeStruct(each, jnp.bfloat16, sharding=sharding) for each in shapes]
-    program = parse_hlo(jax.jit(function).lower(*arrays).compile().as_text())
-    return sum(read_traffic(program).values()) / 2**20
-
-def layers(x, weights):
-    return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, weights)[0]
-
-x, w = (16384, 4096), (4096, 4096)
-print(json.dumps([
-    traffic(lambda x: x + 1, x), traffic(jnp.matmul, x, w), traffic(layers, x, (8, *w)),
-    traffic(layers, x, (16, *w)),
-]))
-"""
-
 
 @pytest.mark.parametrize("implementation", ["auto", "splash"])
 def test_attention_is_compiled_as_on_the_accelerator(implementation, monkeypatch):
@@ -120,10 +94,7 @@ def test_plan_of_devices_has_the_memory_and_collectives_of_their_program():
     assert plan.collectives == step.collectives
     assert {(op.kind, op.group) for op in step.collectives} == {("all-reduce", 2)}
     assert sum(op.num_bytes for op in step.collectives) >= plan.needs.gradients
-    assert plan.traffic == step.traffic and sum(step.traffic.values()) > 2 * state
-    assert {"attention", "feed-forward", "norms", "logits and loss", "optimizer"} <= {*step.traffic}
-    bandwidth = ACCELERATORS["v5e"].memory_bandwidth
-    assert plan.seconds["memory"] == sum(step.traffic.values()) / bandwidth
+    assert plan.traffic > 2 * state and "ENTRY" in step.text
 
 
 def test_what_does_not_fit_is_said_without_the_list_of_buffers(monkeypatch):
@@ -135,8 +106,7 @@ def test_what_does_not_fit_is_said_without_the_list_of_buffers(monkeypatch):
     monkeypatch.setattr(jax.stages.Lowered, "compile", compile_step)
     plan = _plan(config(), Place(ACCELERATORS["v5e"], 2, jax.devices()[:2]))
     assert plan.compiled.failure == said and not plan.fits
-    # As for a GPU, which is not compiled for.
-    assert list(plan.traffic) == ["all"] and plan.collectives
+    assert plan.collectives  # as for a GPU, which is not compiled for
 
 
 @pytest.mark.slow
@@ -162,20 +132,3 @@ def test_step_is_compiled_for_a_tpu_that_is_not_there(tmp_path):
     # Six kernels of three layers, in both passes of both micro-batches, at least.
     assert sum(gathers) >= 6 * 3 * 2 * 2
     assert any(kind == "all-reduce" for kind, *_ in plan["collectives"])
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
-def test_traffic_of_programs_for_a_tpu_is_what_they_must_move():
-    done = subprocess.run(
-        [sys.executable, "-c", TRAFFIC], capture_output=True, text=True, check=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": ""},
-    )  # fmt: skip
-    added, product, eight, sixteen = json.loads(done.stdout.splitlines()[-1])
-    activations, weights = 128, 32  # MiB, too large for the memory on the chip together
-    assert added == 2 * activations
-    assert product == 2 * activations + weights
-    # The compiler also copies what one step of a scan hands to the next.
-    each = (sixteen - eight) / 8
-    assert product <= each <= product + 2 * activations + 1
-    assert eight == pytest.approx(8 * each, abs=2 * activations + 1)

@@ -12,8 +12,6 @@ from jaxformer.memory import readable_bytes
 if TYPE_CHECKING:
     from jaxformer import planning
 
-_LEAST_PART = 0.01  # of the traffic; smaller parts are not listed
-
 
 def plan(
     config: str,
@@ -81,7 +79,7 @@ def _lines(plan: "planning.Plan", utilization: float) -> dict[str, str]:
         ),
         **_memory_lines(plan),
         "collectives": _collectives(plan),
-        "traffic": _traffic(plan),
+        "traffic": f"at least {readable_bytes(plan.traffic)} (through the memory of each device)",
         "bounds": _bounds(plan),
         "speed": _speed(plan, utilization),
         "training": f"{training.steps:,} steps, {training.steps * plan.tokens:.3g} tokens, in "
@@ -121,19 +119,6 @@ def _collectives(plan: "planning.Plan") -> str:
         for collective in plan.collectives
     )
     return f"{listed} ({'compiled' if read else 'expected'}, on each device)"
-
-
-def _traffic(plan: "planning.Plan") -> str:
-    """Bytes that a step moves through the memory of a device, and where they come from."""
-    total = sum(plan.traffic.values())
-    if plan.compiled is None or plan.compiled.failure is not None:
-        return f"at least {readable_bytes(total)} (expected, through the memory of each device)"
-    parts = ", ".join(
-        f"{source} {num_bytes / total:.0%}"
-        for source, num_bytes in plan.traffic.items()
-        if num_bytes >= _LEAST_PART * total
-    )
-    return f"{readable_bytes(total)} (compiled, through the memory of each device): {parts}"
 
 
 def _bounds(plan: "planning.Plan") -> str:
