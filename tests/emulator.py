@@ -1,14 +1,12 @@
-"""Google Cloud Storage on this machine: gcp-storage-emulator, with conditions and faults.
+"""Google Cloud Storage on this machine: gcp-storage-emulator, with faults.
 
-The package ignores conditions on an object's generation, which locks need, answers one request at a
-time, and takes a carriage return at the end of an upload for a part of the boundary after it; all
-three are mended here.
+The package answers one request at a time, leaves out the generation of what it returns, and takes a
+carriage return at the end of an upload for a part of the boundary after it; all are mended here.
 """
 
 import contextlib
 import functools
 import http.server
-import io
 import logging
 import re
 import secrets
@@ -20,7 +18,7 @@ from gcp_storage_emulator import server as emulator
 from gcp_storage_emulator.exceptions import NotFound
 
 logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)  # each missing file
-_OBJECT = re.compile(r".*/b/(?P<bucket>[^/]+)/o(/(?P<name>.+))?")
+_OBJECT = re.compile(r".*/b/(?P<bucket>[^/]+)/o/(?P<name>.+)")
 _decode_raw_data = emulator._decode_raw_data
 
 
@@ -41,7 +39,6 @@ emulator._decode_raw_data = _decode_upload
 
 class _Handler(emulator.RequestHandler):
     protocol_version = "HTTP/1.1"
-    _body = b""
     disable_nagle_algorithm = True  # which would hold every answer back for 40 ms
 
     def __init__(self, store: "Emulator", *arguments: object) -> None:
@@ -53,35 +50,17 @@ class _Handler(emulator.RequestHandler):
             return self._refuse(status)
         if "/moveTo/" in self.path:
             return self._refuse(400)  # the package has no moves; gcsfs then copies
-        stream = self.rfile
-        if self.command == "POST" and "uploadType=multipart" in self.path:  # has the name within
-            self._body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            self.rfile = io.BytesIO(self._body)
-        try:
-            with self._store.lock:  # a condition and what follows are one step
-                if not self._holds():
-                    return self._refuse(412)
-                method()
-        finally:
-            self.rfile, self._body = stream, b""
+        with self._store.lock:
+            method()
         return None
-
-    def _holds(self) -> bool:
-        query = urllib.parse.parse_qs(urllib.parse.urlparse(self.path).query)
-        generation = query.get("ifGenerationMatch")
-        return generation is None or generation[0] == self._generation()
 
     def _generation(self) -> str:
         """Generation of the object of the request; 0 if there is none."""
-        url = urllib.parse.urlparse(self.path)
-        if not (match := _OBJECT.fullmatch(url.path)):
+        if not (match := _OBJECT.fullmatch(urllib.parse.urlparse(self.path).path)):
             return "0"
-        name = match["name"] or urllib.parse.parse_qs(url.query).get("name", [""])[0]
-        if not name and (within := re.search(rb'"name": *"([^"]+)"', self._body)):
-            name = within[1].decode()
         try:
-            bucket, name = match["bucket"], urllib.parse.unquote(name)
-            return str(self.storage.get_file_obj(bucket, name)["generation"])
+            name = urllib.parse.unquote(match["name"])
+            return str(self.storage.get_file_obj(match["bucket"], name)["generation"])
         except NotFound:
             return "0"
 

@@ -15,8 +15,6 @@ import sys
 import time
 import traceback
 
-LOCKED = 2.0  # seconds for which a killed process has the lock of a run in a bucket
-
 
 class Forks:
     """A process that makes others, as long as the context lasts."""
@@ -123,9 +121,6 @@ def run_command(request):
     try:
         if request["moment"] is not None:
             MOMENTS[request["moment"]](request["index"])
-        from jaxformer.storage import lock
-
-        lock.STALE, lock.REFRESH = LOCKED, LOCKED / 4  # or each kill in a bucket would cost 45
         if not request["report"]:
             from jaxformer.cli.commands import train
 

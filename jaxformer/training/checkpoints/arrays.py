@@ -19,7 +19,12 @@ _UNREADABLE_IN_BUCKETS = ";#?"  # by TensorStore
 
 
 def require_readable(folder: pathlib.Path) -> None:
-    """Raises ConfigError for a folder whose path Orbax could write to, but not read."""
+    """Raises ConfigError for a folder whose path Orbax cannot write to and read."""
+    if in_bucket(folder) and not str(folder).startswith("gs://"):
+        raise ConfigError(
+            f"a run folder must be on a disk or in a bucket gs://, got {folder}; Orbax saves "
+            "checkpoints in no other kind of bucket"
+        )
     path = str(folder) if in_bucket(folder) else pathlib.Path(os.path.abspath(folder)).as_posix()
     characters = _UNREADABLE + (_UNREADABLE_IN_BUCKETS if in_bucket(folder) else "")
     wrong = [sign for sign in path if sign in characters or "\ud800" <= sign <= "\udfff"]

@@ -3,13 +3,13 @@
 import logging
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 from orbax.checkpoint import v1 as ocp
 
-from jaxformer.errors import CheckpointError, ConfigError, StorageError, first_line
+from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.storage import in_bucket, make_folder
 from jaxformer.training.checkpoints.arrays import items_of, load_arrays, require_readable
 from jaxformer.training.checkpoints.index import CheckpointIndex
@@ -35,12 +35,10 @@ class Checkpoints(CheckpointIndex):
         folder: folder of the checkpoints; created if missing.
         keep: how many of the latest to keep, besides the one with the lowest validation loss.
         read_only: change nothing in the folder, because another process may be saving in it.
-        require_lock: called before each save; raises if another process has taken the folder.
 
     Raises:
         CheckpointError: the folder does not exist, with read_only.
         ConfigError: Orbax cannot read the path of the folder.
-        StorageError: the folder cannot be created.
 
     Example:
         >>> import tempfile, jax.numpy as jnp, optax
@@ -52,10 +50,7 @@ class Checkpoints(CheckpointIndex):
         0
     """
 
-    def __init__(
-        self, folder: pathlib.Path, keep: int = 2, *, read_only: bool = False,
-        require_lock: Callable[[], object] = lambda: None,
-    ) -> None:  # fmt: skip
+    def __init__(self, folder: pathlib.Path, keep: int = 2, *, read_only: bool = False) -> None:
         require_readable(folder)
         if read_only and not folder.is_dir():
             raise CheckpointError(f"{folder} has no checkpoint; train the run first")
@@ -63,7 +58,6 @@ class Checkpoints(CheckpointIndex):
             make_folder(folder)
         super().__init__(folder if in_bucket(folder) else pathlib.Path(os.path.abspath(folder)))
         logging.getLogger("absl").addFilter(_is_no_failure)
-        self._require_lock = require_lock
         self._saving = 0  # step of the latest save
         self._response: Any = None  # of the save in progress
         self._checkpointer: Any = None if read_only else self._open(keep)
@@ -121,11 +115,10 @@ class Checkpoints(CheckpointIndex):
             validation_loss: nats per label; the best checkpoint has the lowest.
 
         Raises:
-            StorageError: this or the previous save failed, or the lock of the run is lost.
+            Exception: that of Orbax, if this or the previous save failed.
         """
         step = int(state.step)
         self.wait()
-        self._require_lock()
         if step in self._losses:
             if validation_loss is not None and self._losses[step] is None:
                 if is_first_process():
@@ -135,34 +128,16 @@ class Checkpoints(CheckpointIndex):
         # Before the policies ask for the best.
         self._saving, self._losses[step] = step, validation_loss
         is_damaged = self._damaged.pop(step, None) is not None
-        try:
-            self._response = self._checkpointer.save_checkpointables_async(
-                step, items_of(state), force=True, overwrite=is_damaged
-            )
-        except Exception as error:  # Orbax and TensorStore raise many kinds
-            raise self._failure(error) from error
+        self._response = self._checkpointer.save_checkpointables_async(
+            step, items_of(state), force=True, overwrite=is_damaged
+        )
         self._good.add(step)
 
     def wait(self) -> None:
-        """Waits until the latest save is on disk; StorageError if it failed."""
-        if self._response is None:
-            return
-        try:
-            self._response.result()
-        except Exception as error:
-            raise self._failure(error) from error
-        self._response = None
-
-    def _failure(self, error: Exception) -> StorageError:
-        """Error of a save that failed."""
-        # Orbax would raise the error again when it is closed.
-        self._response = self._checkpointer = None
-        del self._losses[self._saving]
-        self._good.discard(self._saving)
-        return StorageError(
-            f"{self.path(self._saving)}: the checkpoint cannot be saved ({first_line(error)}); "
-            "free space or fix the cause, then run the same command again to resume"
-        )
+        """Waits until the latest save is on disk; raises Orbax's error if it failed."""
+        response, self._response = self._response, None
+        if response is not None:
+            response.result()
 
     def restore(self, template: TrainState) -> TrainState:
         """Restores the newest undamaged state.
