@@ -108,7 +108,7 @@ def read_sweep(folder: pathlib.Path) -> tuple[dict[str, dict[str, Any]], dict[st
         return dict(content["runs"]), dict(content["failures"])
 
     try:
-        return read_json(folder / _FILE, parse, damaged="{path} is damaged ({error})")
+        return read_json(folder / _FILE, parse)
     except CheckpointError as error:
         raise CheckpointError(
             f"{folder} is not the folder of a sweep: {error}; jaxformer sweep makes one"

@@ -1,4 +1,4 @@
-"""Training the runs of a sweep, each in a run folder of its own."""
+"""Sweeps of configs: each run is trained in a run folder of its own."""
 
 import contextlib
 import dataclasses
@@ -6,7 +6,9 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxformer.config import ExperimentConfig, MeshConfig
+from jaxformer.config import ExperimentConfig, MeshConfig, config_from_dict
+from jaxformer.config.files import tables_of
+from jaxformer.config.reading import with_values
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.programs import keep_programs
 from jaxformer.runs.folder.files import is_run
@@ -15,15 +17,54 @@ from jaxformer.runs.train import StartedRun, start_run, take_folder
 from jaxformer.runs.weights.preparing import prepare_task
 from jaxformer.runs.weights.trials import numbers_of, with_numbers
 from jaxformer.storage import as_path
-from jaxformer.sweeps.configs import NamedConfigs, sweep_configs
-from jaxformer.sweeps.groups import train_specs
-from jaxformer.sweeps.runs import SweepRun, SweepSpec
+from jaxformer.sweeps.fit import train_specs
+from jaxformer.sweeps.runs import SweepRun, SweepSpec, combine_values, name_runs
 from jaxformer.text import BucketedBatches
 from jaxformer.training import Trial, make_runner
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.checkpoints.open_run import OpenRun
 from jaxformer.training.parallel import TogetherRunner, num_processes
 from jaxformer.training.trial import RunSpec
+
+NamedConfigs = Mapping[str, tuple[Mapping[str, Any], ExperimentConfig]]
+"""What distinguishes each run of a sweep, and its config, by the run's name."""
+
+
+def sweep_configs(config: ExperimentConfig, values: Mapping[str, Sequence[Any]]) -> NamedConfigs:
+    """The configs of all combinations of values.
+
+    Args:
+        config: the experiment.
+        values: values of each key, such as "optimizer.learning_rate", or of a whole table, such as
+            "optimizer".
+
+    Raises:
+        ConfigError: there is no such key, a key has no values, or a value is impossible.
+
+    Example:
+        >>> from jaxformer.config import load_config
+        >>> rates = {"optimizer.learning_rate": [1e-3, 3e-3], "seed": [0, 1]}
+        >>> list(sweep_configs(load_config("quickstart"), rates))[-1]
+        'learning_rate=0.003,seed=1'
+    """
+    combinations = combine_values(values)
+    shown = [  # of a table its kind, such as "adamw"
+        {key: getattr(v, "name", getattr(v, "kind", v)) for key, v in combination.items()}
+        for combination in combinations
+    ]
+    tables = tables_of(config)
+    configs = [
+        config_from_dict(ExperimentConfig, with_values(tables, _tables_in(combination)))
+        for combination in combinations
+    ]
+    return dict(zip(name_runs(shown), zip(shown, configs, strict=True), strict=True))
+
+
+def _tables_in(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: tables_of(value) if dataclasses.is_dataclass(value) else value
+        for key, value in values.items()
+    }
 
 
 def train_sweep(
@@ -53,7 +94,7 @@ def train_sweep(
     Raises:
         ConfigError: a key or value is impossible; or the config asks for what a sweep cannot do:
             LoRA, a mesh, several hosts.
-        CheckpointError, DataError, StorageError: as in `train_run`.
+        CheckpointError, DataError: as in `train_run`.
     """
     if config.out is None:
         raise ConfigError("out, the folder of the sweep, must be set")
@@ -69,15 +110,7 @@ def train_configs(
     callbacks: Callable[..., Sequence[Callback]] | None = None,
     on_start: Callable[[Task], None] | None = None,
 ) -> list[SweepRun]:
-    """Trains runs by their configs; arguments and errors are those of `train_sweep`.
-
-    Args:
-        named: values and config of each run, by its name.
-        folder: folder of the sweep.
-        task: as in `train_sweep`.
-        callbacks: as in `train_sweep`.
-        on_start: called with the task of the first run of each program, before its first step.
-    """
+    """`train_sweep` by configs; `on_start` gets the task of the first run of each program."""
     for _, config in named.values():
         _require_simple(config)
     if is_run(folder):

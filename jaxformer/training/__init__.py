@@ -16,13 +16,13 @@ from jaxformer.training.optimizers import (
     scale_by_factors,
 )
 from jaxformer.training.parallel import MeshRunner, PmapRunner, SingleRunner, make_runner, split_cpu
-from jaxformer.training.records import MetricsWriter, StepProfile, read_metrics, read_profile
+from jaxformer.training.records import StepProfile, read_metrics, read_profile
 from jaxformer.training.state import TrainState
 from jaxformer.training.step import make_eval_step, make_train_step
 from jaxformer.training.trial import Trial
 
 __all__ = [
-    "Checkpoints", "EarlyStopping", "Evaluation", "FitResult", "LossFunction", "MetricsWriter",
+    "Checkpoints", "EarlyStopping", "Evaluation", "FitResult", "LossFunction",
     "MeshRunner", "PmapRunner", "SingleRunner", "StepProfile", "TrainState", "Trial",
     "TrainingData", "classification_loss", "combine_low_rank", "decay_mask", "evaluate", "fit",
     "language_model_loss", "layers_above", "low_rank_params", "make_eval_step",

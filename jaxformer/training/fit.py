@@ -1,4 +1,4 @@
-"""`fit`: trains parameters on batches; and the assembly of every training, of a group of runs."""
+"""`fit`: trains parameters on batches."""
 
 import contextlib
 import pathlib
@@ -8,23 +8,16 @@ from typing import Any, NamedTuple
 
 from jaxformer.config import LoopConfig
 from jaxformer.errors import ConfigError, TrainingError
-from jaxformer.stopping import StopRequest
 from jaxformer.storage import as_path
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.checkpoints.open_run import open_run
-from jaxformer.training.data import TrainingData, check_data, joined_runs
+from jaxformer.training.data import TrainingData, check_data
 from jaxformer.training.evaluation import Evaluation
 from jaxformer.training.loop import TrainingLoop
-from jaxformer.training.parallel import Runner, is_first_process, make_runner
-from jaxformer.training.records import (
-    MetricsWriter,
-    Recorder,
-    StepProfiler,
-    TrainingProgress,
-    WallClock,
-)
+from jaxformer.training.parallel import Runner, make_runner
+from jaxformer.training.records import Recorder
 from jaxformer.training.records.profiles import check_profile
-from jaxformer.training.trial import Programs, Recipe, RunSpec, Trial, check_trial, make_programs
+from jaxformer.training.trial import Programs, Recipe, RunSpec, Trial, check_trial
 
 
 class FitResult(NamedTuple):
@@ -96,7 +89,7 @@ def fit(
             devices.
         CheckpointError: a checkpoint is damaged or has parameters of other shapes, or another
             process is training in the folder.
-        StorageError: a file cannot be written.
+        OSError: a file cannot be written.
         TrainingError: the loss or a gradient is not finite in more than `loop.skip_bad_steps`
             steps, or the validation loss is not finite.
 
@@ -138,7 +131,8 @@ def fit_run(
 ) -> FitResult:
     """`fit` in an open run folder."""
     check_run(spec)
-    training = train_group([spec], runner, programs, profile=profile)
+    training = TrainingLoop([spec], runner, programs, profile)
+    training.train()
     (run,) = training.runs
     if run.failure is not None:
         schedule = run.trial.learning_rate
@@ -164,61 +158,3 @@ def check_run(spec: RunSpec) -> None:
     for callback in spec.callbacks:
         if spec.data.validation is None and getattr(callback, "needs_validation", False):
             raise ConfigError(f"{callback} needs validation data, got none; add it, or remove this")
-
-
-def train_group(
-    specs: Sequence[RunSpec],
-    runner: Runner,
-    programs: Programs | None = None,
-    *,
-    profile: range | None = None,
-) -> TrainingLoop:
-    """Trains runs with the same program, from the same step; returns the loop, which has ended."""
-    clock, loop, recipe = WallClock(), specs[0].loop, specs[0].recipe
-    programs = programs or make_programs(recipe.make, loop, runner)
-    start = specs[0].step
-    numbers = runner.join([spec.recipe.arguments for spec in specs])
-    # The initial state is computed by one program: eagerly, each leaf compiles one.
-    state = runner.create(programs.create, (numbers, recipe.params), recipe.frozen)
-    frozen = runner.place_frozen(recipe.frozen)
-    if start:  # the initial state is the template
-        saved = [
-            spec.checkpoints.restore(runner.take(state, index)) for index, spec in enumerate(specs)
-        ]
-        state = runner.join(saved)
-    specs = [
-        spec._replace(recipe=spec.recipe._replace(params=None, frozen=frozen)) for spec in specs
-    ]
-    with contextlib.ExitStack() as stack:
-        progress = stack.enter_context(
-            TrainingProgress(
-                start, loop.steps, unit=specs[0].data.unit, is_quiet=not is_first_process(),
-                names=[spec.name for spec in specs],
-            )
-        )  # fmt: skip
-        stop = stack.enter_context(StopRequest(is_shared=runner.num_hosts > 1))
-        runs = [
-            Recorder(
-                spec=spec, trial=spec.recipe.trial, index=index, runner=runner,
-                progress=progress, last_saved=start,
-                metrics=stack.enter_context(
-                    MetricsWriter(spec.folder, start, writes=is_first_process())
-                ),
-            )
-            for index, spec in enumerate(specs)
-        ]  # fmt: skip
-        if start:
-            count = f"{len(specs)} runs " if len(specs) > 1 else ""
-            progress.print(f"resuming {count}at step {start} of {loop.steps}")
-        profiler = StepProfiler(
-            clock, profile if is_first_process() else None, specs[0].folder, start=start,
-            programs=(programs.train, programs.evaluate),
-        )  # fmt: skip
-        training = TrainingLoop(
-            runs=runs, data=joined_runs([spec.data for spec in specs]), runner=runner,
-            programs=programs, arguments=(runner.place_frozen(numbers), frozen), state=state,
-            progress=progress, stop=stop, clock=clock, profiler=profiler,
-        )  # fmt: skip
-        training.train()
-    training.stop_signal = training.stop_signal or stop.received
-    return training

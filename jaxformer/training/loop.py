@@ -1,6 +1,6 @@
 """The training loop: steps, metrics, validation, checkpoints, and stop signals."""
 
-import dataclasses
+import contextlib
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -9,49 +9,65 @@ import jax
 
 from jaxformer.functional.attention.choice import describe_choices, observed_choices
 from jaxformer.stopping import StopRequest
-from jaxformer.training.data import TrainingData, ValidationBatches, batch_at, check_rows
+from jaxformer.training.data import ValidationBatches, batch_at, check_rows, joined_runs
 from jaxformer.training.evaluation import LossSums, loss_sums
-from jaxformer.training.parallel import Runner, is_stop_reached
+from jaxformer.training.parallel import Runner, is_first_process, is_stop_reached
 from jaxformer.training.records import (
     Activity,
     NotFinite,
     Recorder,
-    StepMeters,
     StepProfiler,
     TrainingProgress,
     WallClock,
 )
-from jaxformer.training.records.meters import meter_text
+from jaxformer.training.records.clock import meter_text
 from jaxformer.training.records.profiles import STEP
-from jaxformer.training.state import TrainState
-from jaxformer.training.trial import Programs
+from jaxformer.training.trial import Programs, RunSpec, make_programs
 
 T = TypeVar("T")
 
 
-@dataclasses.dataclass(kw_only=True)
 class TrainingLoop:
-    """The training of a group of runs at once; `fit` has a group of one."""
+    """Trains runs with the same program at once, from the same step; `fit` has one run."""
 
-    runs: Sequence[Recorder]
-    data: TrainingData
-    runner: Runner
-    programs: Programs
-    arguments: tuple[Any, Any]
-    """Numbers and frozen parameters, on the devices."""
-    progress: TrainingProgress
-    stop: StopRequest
-    clock: WallClock
-    profiler: StepProfiler
-    state: TrainState
-    stop_signal: signal.Signals | None = None
-    """Signal that stopped the training, on all hosts."""
-
-    def __post_init__(self) -> None:
-        self.config, self.step = self.runs[0].spec.loop, int(self.runs[0].last_saved)
+    def __init__(
+        self, specs: Sequence[RunSpec], runner: Runner, programs: Programs | None = None,
+        profile: range | None = None,
+    ) -> None:  # fmt: skip
+        self.clock = WallClock()
+        self.runner, self.config, self.step = runner, specs[0].loop, specs[0].step
+        recipe = specs[0].recipe
+        self.programs = programs or make_programs(recipe.make, self.config, runner)
+        self.data = joined_runs([spec.data for spec in specs])
+        self.stop = StopRequest(is_shared=runner.num_hosts > 1)
+        self.stop_signal: signal.Signals | None = None  # that stopped the training, on all hosts
+        numbers = runner.join([spec.recipe.arguments for spec in specs])
+        # The initial state is computed by one program: eagerly, each leaf compiles one.
+        self.state = runner.create(self.programs.create, (numbers, recipe.params), recipe.frozen)
+        frozen = runner.place_frozen(recipe.frozen)
+        self.arguments = runner.place_frozen(numbers), frozen
+        if self.step:  # the initial state is the template
+            self.state = runner.join([
+                spec.checkpoints.restore(runner.take(self.state, index))
+                for index, spec in enumerate(specs)
+            ])  # fmt: skip
+        self.progress = TrainingProgress(
+            self.step, self.config.steps, unit=specs[0].data.unit, is_quiet=not is_first_process(),
+            names=[spec.name for spec in specs],
+        )  # fmt: skip
+        self.runs = [
+            Recorder(
+                spec=spec._replace(recipe=spec.recipe._replace(params=None, frozen=frozen)),
+                index=index, runner=runner, progress=self.progress, last_saved=self.step,
+            )
+            for index, spec in enumerate(specs)
+        ]  # fmt: skip
+        self.profiler = StepProfiler(
+            self.clock, profile if is_first_process() else None, specs[0].folder, start=self.step,
+            programs=(self.programs.train, self.programs.evaluate),
+        )  # fmt: skip
         self._last_metrics: dict[str, jax.Array] = {}
         self._unlogged: list[Any] = []  # metrics of the steps since the last log, on the devices
-        self._meters = StepMeters(self.clock, self.runner)
 
     @property
     def training(self) -> list[Recorder]:
@@ -60,15 +76,23 @@ class TrainingLoop:
 
     def train(self) -> None:
         """Takes the remaining steps, or stops after the step during which a signal arrives."""
-        with self.profiler:
-            try:
-                with self.clock.during(Activity.STEPS):
-                    self.take_steps()
-            finally:
-                self.wait()
-        for run in self.training:
-            run.leave(self.state)
-        self.progress.print(self.clock.summary())
+        with contextlib.ExitStack() as stack, self.progress, self.stop:
+            for run in self.runs:
+                stack.enter_context(run.metrics)
+            if self.step:
+                count = f"{len(self.runs)} runs " if len(self.runs) > 1 else ""
+                start = f"resuming {count}at step {self.step} of {self.config.steps}"
+                self.progress.print(start)
+            with self.profiler:
+                try:
+                    with self.clock.during(Activity.STEPS):
+                        self.take_steps()
+                finally:
+                    self.wait()
+            for run in self.training:
+                run.leave(self.state)
+            self.progress.print(self.clock.summary())
+        self.stop_signal = self.stop_signal or self.stop.received
 
     def take_steps(self) -> None:
         """Takes the remaining steps; a signal stops after one of them."""
@@ -91,7 +115,7 @@ class TrainingLoop:
                         self.progress.print(f"attention: {'; '.join(kinds)}")
                     if self.runner.accelerator is not None:
                         train.count_flops(self.state, batch, *self.arguments)
-            self._meters.add(train.model_flops(batch))
+            self.clock.add_flops(train.model_flops(batch))
             with jax.profiler.StepTraceAnnotation(STEP, step_num=self.step + 1):
                 self.state, metrics = train(self.state, batch, *self.arguments)
                 # Waits for the previous step: one step stays queued, so that the device does not
@@ -120,7 +144,7 @@ class TrainingLoop:
         """Gives callbacks the records of earlier steps, and makes up for a missing validation."""
         for run in self.runs:
             run.resume_callbacks()
-        self._meters.begin()
+        self.clock.start_steps()
         if self.step and self.is_evaluation_due():
             # A signal may have cut this validation short; the best checkpoint needs its loss.
             for run in self.runs:
@@ -169,7 +193,7 @@ class TrainingLoop:
     def log(self) -> None:
         """Records the mean loss and the speed of the steps since the last log."""
         steps = jax.device_get(self._unlogged)
-        meters = self._meters.read(len(steps))
+        meters = self.clock.read_steps(len(steps), self.runner)
         logged = self.for_each(self.training, lambda run: run.log(steps, self.step, meters))
         self._unlogged = []
         if logged:

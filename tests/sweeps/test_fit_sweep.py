@@ -10,7 +10,8 @@ import pytest
 
 from jaxformer.config import LoopConfig
 from jaxformer.errors import CheckpointError, ConfigError, DataError
-from jaxformer.sweeps import fit_sweep, groups
+from jaxformer.sweeps import fit as fits
+from jaxformer.sweeps import fit_sweep
 from jaxformer.sweeps.runs import name_runs
 from jaxformer.training import (
     EarlyStopping,
@@ -200,7 +201,7 @@ def test_devices_share_the_runs(num_devices, monkeypatch):
     assert jax.local_device_count() >= 4
     used = []
     monkeypatch.setattr(
-        groups, "TogetherRunner", lambda *args, **options: used.append(
+        fits, "TogetherRunner", lambda *args, **options: used.append(
             TogetherRunner(*args, **options)
         ) or used[-1],
     )  # fmt: skip

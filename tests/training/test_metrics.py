@@ -3,7 +3,8 @@ import importlib.util
 import numpy as np
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-from jaxformer.training import MetricsWriter, read_metrics
+from jaxformer.training import read_metrics
+from jaxformer.training.records import MetricsWriter
 
 
 def test_resumed_run_writes_each_step_once(tmp_path):

@@ -1,7 +1,5 @@
 """A decoder small enough to train in a test, and batches for it."""
 
-import functools
-
 import jax
 import numpy as np
 
@@ -35,12 +33,7 @@ def optimizer():
 
 
 def init_params(rng):
-    return initializer()(rng, np.zeros((1, 2), np.int32))["params"]
-
-
-@functools.cache
-def initializer():
-    return jax.jit(model().init)
+    return model().init_params(rng)
 
 
 def state():

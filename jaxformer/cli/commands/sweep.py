@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jaxformer.cli.commands.figures import draw
 from jaxformer.cli.commands.train import exit_stopped, print_start
-from jaxformer.cli.experiment import config_tables, merged_config, start_jax
-from jaxformer.cli.flags import ConfigFlags, value_of
+from jaxformer.cli.experiment import ConfigFlags, config_tables, merged_config, start_jax, value_of
 from jaxformer.cli.terminal import show
 from jaxformer.config import ExperimentConfig
 from jaxformer.config.reading import config_keys
@@ -35,8 +34,8 @@ def sweep(config: str, *, flags: ConfigFlags) -> None:
     """
     values, configs, folder = read_sweep(config, flags)
     start_jax(configs[0])
-    from jaxformer.sweeps import train_configs
     from jaxformer.sweeps.runs import name_runs
+    from jaxformer.sweeps.train import train_configs
 
     named = dict(zip(name_runs(values), zip(values, configs, strict=True), strict=True))
     show(f"{len(named)} runs, in {folder}")

@@ -1,4 +1,4 @@
-"""Wall time of a training, by activity."""
+"""Wall time of a training by activity, and the time, utilization and memory of its steps."""
 
 import contextlib
 import enum
@@ -6,6 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 import jax
+
+from jaxformer.memory import readable_bytes
+from jaxformer.training.parallel import Runner
 
 
 class Activity(enum.StrEnum):
@@ -27,6 +30,12 @@ class Activity(enum.StrEnum):
 RECORDED = (Activity.DATA, Activity.COMPILING, Activity.EVALUATING, Activity.SAVING)
 """Activities whose time is a metric, and which profiles show."""
 
+METERS = (
+    "seconds_per_step", *(activity.metric for activity in RECORDED), "flops_utilization",
+    "peak_memory_bytes",
+)  # fmt: skip
+"""Metrics that depend on the machine, besides labels per second."""
+
 
 class WallClock:
     """Splits wall time by activity: at any time, the innermost one that has begun counts."""
@@ -34,6 +43,7 @@ class WallClock:
     def __init__(self) -> None:
         self._spent = dict.fromkeys(Activity, 0.0)
         self._activity, self._since = Activity.OTHER, time.monotonic()
+        self._measured_from, self._flops = dict(self._spent), list[float]()
 
     @contextlib.contextmanager
     def during(
@@ -61,9 +71,28 @@ class WallClock:
         self._begin(self._activity)
         return dict(self._spent)
 
-    def since(self, earlier: Mapping[Activity, float]) -> dict[Activity, float]:
-        """Seconds of each activity since an earlier result of `seconds`."""
-        return {activity: now - earlier[activity] for activity, now in self.seconds().items()}
+    def start_steps(self) -> None:
+        """Begins to measure steps."""
+        self._measured_from, self._flops = self.seconds(), []
+
+    def add_flops(self, flops: float | None) -> None:
+        """Adds the model FLOPs of a step on all devices, if known."""
+        if flops is not None:
+            self._flops.append(flops)
+
+    def read_steps(self, num_steps: int, runner: Runner) -> dict[str, float]:
+        """Metrics of the steps since `start_steps`, by names of `METERS`; begins anew."""
+        spent = {name: now - self._measured_from[name] for name, now in self.seconds().items()}
+        per_step = (spent[Activity.STEPS] + spent[Activity.DATA]) / num_steps
+        metrics = {"seconds_per_step": per_step}
+        metrics |= {activity.metric: spent[activity] for activity in RECORDED}
+        if runner.accelerator is not None and self._flops:
+            peak = runner.accelerator.bfloat16 * runner.num_devices
+            metrics["flops_utilization"] = sum(self._flops) / len(self._flops) / per_step / peak
+        if (peak_memory := runner.peak_memory) is not None:
+            metrics["peak_memory_bytes"] = peak_memory
+        self.start_steps()
+        return metrics
 
     def summary(self) -> str:
         """Line of the wall time by activity, the longest first."""
@@ -75,3 +104,13 @@ class WallClock:
             if spent[activity]
         ]
         return f"wall time {total:.1f} s: {', '.join(parts)}"
+
+
+def meter_text(metrics: Mapping[str, float]) -> str:
+    """Meters of a record for the progress line."""
+    parts = [f"{metrics['seconds_per_step']:.3g} s/step"]
+    if (utilization := metrics.get("flops_utilization")) is not None:
+        parts.append(f"{utilization:.0%} model FLOPs utilization")
+    if (peak := metrics.get("peak_memory_bytes")) is not None:
+        parts.append(f"{readable_bytes(int(peak))} peak memory")
+    return "  ".join(parts)

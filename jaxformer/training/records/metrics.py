@@ -11,26 +11,10 @@ _FILE = "metrics.jsonl"
 
 
 class MetricsWriter:
-    """Appends records to `metrics.jsonl` in a run folder.
+    """Appends records to `metrics.jsonl` in a run folder, without those after `start_step`.
 
-    If the package tensorboard is installed, its events are in `tensorboard/`.
-
-    Args:
-        folder: the run folder; None to write nothing.
-        start_step: step that the run resumes from. Records of later steps are removed, because they
-            will be written again.
-        writes: whether this process writes; False in all processes of a job except the first.
-
-    Raises:
-        StorageError: a file cannot be written.
-
-    Example:
-        >>> import tempfile
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> with MetricsWriter(folder) as writer:
-        ...     writer.write(10, loss=2.5)
-        >>> read_metrics(folder)
-        [{'step': 10, 'loss': 2.5}]
+    If the package tensorboard is installed, its events are in `tensorboard/`. Nothing is written
+    without a folder.
     """
 
     def __init__(
@@ -60,15 +44,7 @@ class MetricsWriter:
             write_whole(self._path, _lines(self.records))
 
     def write(self, step: int, **values: float) -> None:
-        """Writes one record.
-
-        Args:
-            step: number of optimizer steps taken.
-            **values: metrics by name, such as loss=2.5.
-
-        Raises:
-            StorageError: the record cannot be written.
-        """
+        """Writes the metrics after a number of optimizer steps."""
         self.records.append({"step": step, **values})
         if self._path is not None and not in_bucket(self._path):
             append(self._path, _lines(self.records[-1:]))

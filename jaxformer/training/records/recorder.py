@@ -14,7 +14,7 @@ from jaxformer.training.parallel import Runner, from_first_process, is_first_pro
 from jaxformer.training.records.metrics import MetricsWriter
 from jaxformer.training.records.progress import TrainingProgress
 from jaxformer.training.state import TrainState
-from jaxformer.training.trial import RunSpec, Trial
+from jaxformer.training.trial import RunSpec
 
 
 class NotFinite(TrainingError):
@@ -26,14 +26,12 @@ class Recorder:
     """Records one run of a training loop; raises NotFinite if its numbers are not."""
 
     spec: RunSpec
-    trial: Trial
     index: int
     """Index among the runs that are trained together."""
     runner: Runner
-    metrics: MetricsWriter
     progress: TrainingProgress
     last_saved: int
-    """Step of the newest checkpoint."""
+    """Step of the newest checkpoint, from which it is trained."""
     evaluation: Evaluation | None = None
     validation_loss: float | None = None
     """Validation loss of the current state; None if not measured."""
@@ -47,6 +45,11 @@ class Recorder:
     """Number of steps taken when it left."""
     params: Any = None
     """Its parameters then."""
+
+    def __post_init__(self) -> None:
+        self.trial = self.spec.recipe.trial
+        is_first = is_first_process()
+        self.metrics = MetricsWriter(self.spec.folder, self.last_saved, writes=is_first)
 
     @property
     def name(self) -> str:
