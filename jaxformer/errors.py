@@ -4,8 +4,6 @@ Each message states the rule, the value that broke it, and the remedy; the comma
 it is. The one warning here has its own class so that programs can filter it.
 """
 
-import errno
-
 __all__ = [
     "CheckpointError",
     "CheckpointWarning",
@@ -13,7 +11,6 @@ __all__ = [
     "DataError",
     "JaxformerError",
     "ShapeError",
-    "StorageError",
     "TrainingError",
 ]
 
@@ -42,10 +39,6 @@ class CheckpointWarning(UserWarning):
     """A damaged checkpoint that is skipped or moved aside in favour of another."""
 
 
-class StorageError(JaxformerError):
-    """A file that cannot be written, such as on a full disk."""
-
-
 class TrainingError(JaxformerError):
     """A training run that cannot continue, for example because its loss is no longer finite."""
 
@@ -60,10 +53,3 @@ def reason_of(error: OSError) -> str:
     if isinstance(error, FileNotFoundError) and error.strerror is None:
         return "there is no such file"
     return error.strerror or first_line(error)
-
-
-def storage_error(path: object, error: OSError, doing: str = "written") -> StorageError:
-    """StorageError for a file that could not be written or read."""
-    reason = reason_of(error)
-    remedy = "free space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "fix this"
-    return StorageError(f"{path} cannot be {doing}: {reason}; {remedy}, and try again")

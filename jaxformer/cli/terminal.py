@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from jaxformer.errors import JaxformerError, StorageError
+from jaxformer.errors import JaxformerError
 
 _INDENT = 13  # columns for the name of a line
 
@@ -86,4 +86,4 @@ def exit_for(error: Exception) -> NoReturn:
     if not is_mistake:
         message = f"{type(error).__name__}: {message}; --traceback shows where"
     show(f"jaxformer: error: {message}", error=True)
-    sys.exit(2 if is_mistake and not isinstance(error, StorageError) else 1)
+    sys.exit(2 if is_mistake else 1)

@@ -122,7 +122,7 @@ def save_adapter(
 
     Raises:
         ConfigError: a matrix is not of a layer that the model's family has.
-        StorageError: a file cannot be written.
+        OSError: a file cannot be written.
     """
     folder, family, lora = as_path(folder), _family(model), adapter.lora
     leaves = traverse_util.flatten_dict(model.params, sep="/")

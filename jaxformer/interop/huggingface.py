@@ -166,8 +166,8 @@ def save_huggingface(
         The model_type.
 
     Raises:
-        ConfigError: the chosen family, or every family, cannot represent the model.
-        StorageError: the folder already has weights, or a file cannot be written.
+        ConfigError: the chosen family, or every family, cannot represent the model, or the folder
+            already has weights.
     """
     folder, config, params = as_path(folder), model.config.without_mup, model.params
     kind = kind_of_params(config, params)

@@ -11,7 +11,7 @@ from flax import traverse_util
 from jaxformer import __version__
 from jaxformer.config import ModelConfig, config_from_dict, config_to_toml
 from jaxformer.config.files import read_tables
-from jaxformer.errors import ConfigError, StorageError
+from jaxformer.errors import ConfigError
 from jaxformer.interop.safetensors import read_tensors, write_tensor_file
 from jaxformer.storage import as_path, lexists, write_whole
 
@@ -28,8 +28,7 @@ def save_params(path: str | os.PathLike[str], config: ModelConfig, params: Any) 
         params: nested dict of its parameters, saved in their dtypes.
 
     Raises:
-        ConfigError: the path has another ending.
-        StorageError: a file exists already, or cannot be written.
+        ConfigError: the path has another ending, or a file exists already.
 
     Example:
         >>> import tempfile
@@ -43,7 +42,7 @@ def save_params(path: str | os.PathLike[str], config: ModelConfig, params: Any) 
     path, config_path = _paths(path)
     for file in (path, config_path):
         if lexists(file):
-            raise StorageError(f"{file} exists already; remove it, or choose another name")
+            raise ConfigError(f"{file} exists already; remove it, or choose another name")
     tensors = traverse_util.flatten_dict(params, sep="/")
     write_tensor_file(path, tensors, {"jaxformer": __version__})
     write_whole(config_path, config_to_toml(config))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from jaxformer.errors import CheckpointError, StorageError
+from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.storage import (
     damaged_download,
     on_disk,
@@ -146,9 +146,9 @@ def write_tensors(
 
 
 def require_no_weights(folder: pathlib.Path) -> None:
-    """Raises StorageError if a folder already has weights."""
+    """Raises ConfigError if a folder already has weights."""
     if weights := sorted(path.name for path in folder.glob("model*.safetensors*")):
-        raise StorageError(
+        raise ConfigError(
             f"{folder} must not contain weights, got {weights[0]}; remove them, or write to "
             "another folder"
         )

@@ -63,7 +63,7 @@ def convert(
         CheckpointError: the source is damaged, or the target exists.
         ConfigError: no Hugging Face model type can represent the model, or an option is for another
             kind of target.
-        StorageError: a file cannot be written.
+        OSError: a file cannot be written.
     """
     source, target = as_path(source), as_path(target)
     to_file, imports = target.suffix == ".safetensors", is_huggingface(source)

@@ -82,7 +82,7 @@ def train_run(
             profile has steps beyond the last one.
         CheckpointError: out is no run folder, has another config, or is locked by another process;
             a checkpoint is missing or damaged; or the base of a LoRA run is missing or has changed.
-        StorageError: a file cannot be written.
+        OSError: a file cannot be written.
         DataError: the data cannot be used, or a sample prompt is too long.
     """
     if config.out is None:

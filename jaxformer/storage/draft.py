@@ -6,7 +6,6 @@ import pathlib
 import tempfile
 from collections.abc import Iterator
 
-from jaxformer.errors import storage_error
 from jaxformer.storage.buckets import upload
 from jaxformer.storage.files import make_folder, remove, sync
 from jaxformer.storage.paths import in_bucket
@@ -28,14 +27,11 @@ def drafted(folder: pathlib.Path, *, last: str, first: str = "") -> Iterator[pat
             make_folder(draft)
         yield draft
         order = {first: 0, last: 2}
-        try:
-            if in_bucket(folder):
-                upload(draft, folder, order)
-                return
-            for path in draft.rglob("*"):
-                if path.is_file():
-                    sync(path)
-            for name in sorted(os.listdir(draft), key=lambda name: order.get(name, 1)):
-                os.replace(draft / name, folder / name)
-        except OSError as error:
-            raise storage_error(folder, error) from error
+        if in_bucket(folder):
+            upload(draft, folder, order)
+            return
+        for path in draft.rglob("*"):
+            if path.is_file():
+                sync(path)
+        for name in sorted(os.listdir(draft), key=lambda name: order.get(name, 1)):
+            os.replace(draft / name, folder / name)

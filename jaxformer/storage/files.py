@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and read with errors of one line."""
+"""Files that are written whole or not at all."""
 
 import contextlib
 import errno
@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from jaxformer.errors import CheckpointError, reason_of, storage_error
+from jaxformer.errors import CheckpointError, reason_of
 from jaxformer.storage.paths import as_path, bucket_system, in_bucket
 
 _READ = 2**22  # bytes of a file in a bucket that are requested at a time, at least
@@ -51,7 +51,7 @@ def replacing(path: str | pathlib.Path) -> Iterator[pathlib.Path]:
         folder = path.parent
         if in_bucket(path):
             folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        draft = folder / f".{secrets.token_hex(8)}.draft"
+        draft = folder / f".{path.name[:99]}.{secrets.token_hex(8)}.draft"
         try:
             if not in_bucket(path) and path.exists():  # root may replace even a device
                 _require_regular(path)
@@ -62,8 +62,6 @@ def replacing(path: str | pathlib.Path) -> Iterator[pathlib.Path]:
             else:
                 sync(draft)
                 os.replace(draft, path)
-        except OSError as error:
-            raise storage_error(path, error) from error
         finally:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
@@ -89,34 +87,25 @@ def remove_drafts(folder: pathlib.Path) -> None:
 
 def remove(path: pathlib.Path) -> None:
     """Removes a file, a link, or a folder and all in it, if there is one."""
-    try:
-        if in_bucket(path):
-            path.rmtree(missing_ok=True)  # type: ignore[attr-defined]
-        elif path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
-    except OSError as error:
-        raise storage_error(path, error, "removed") from error
+    if in_bucket(path):
+        path.rmtree(missing_ok=True)  # type: ignore[attr-defined]
+    elif path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def make_folder(folder: pathlib.Path) -> None:
-    """Makes a folder and its missing parents; StorageError if it cannot be written to."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not in_bucket(folder) and not os.access(folder, os.W_OK):  # Orbax waits for minutes
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        raise storage_error(folder, error) from error
+    """Makes a folder and its missing parents; PermissionError if it cannot be written to."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not in_bucket(folder) and not os.access(folder, os.W_OK):  # Orbax waits for minutes
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
 
 
 def append(path: pathlib.Path, data: bytes) -> None:
     """Appends to a file on a disk, which is created if it is missing."""
-    try:
-        with open(path, "ab") as file:
-            file.write(data)
-    except OSError as error:
-        raise storage_error(path, error) from error
+    with open(path, "ab") as file:
+        file.write(data)
 
 
 def open_regular(path: str | pathlib.Path) -> io.BufferedReader:

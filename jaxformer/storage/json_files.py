@@ -1,4 +1,4 @@
-"""JSON files: our own, whose damage is reported, and those of Hugging Face folders."""
+"""JSON files: our own, and those of Hugging Face folders."""
 
 import json
 import pathlib
@@ -18,16 +18,11 @@ _MAX_SHOWN = 160  # characters; escapes lengthen a string
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:
-    """Writes readable JSON; StorageError if the file cannot be written."""
+    """Writes readable JSON."""
     write_whole(path, json.dumps(value, ensure_ascii=False, indent=0) + "\n")
 
 
-def read_json(
-    path: pathlib.Path,
-    make: Callable[[Any], T],
-    *,
-    damaged: str = "{path} is damaged ({error}); restore the run folder, or train it anew",
-) -> T:
+def read_json(path: pathlib.Path, make: Callable[[Any], T]) -> T:
     """JSON of our own, as `make` converts it; CheckpointError if missing, or if `make` raises."""
     data = read_whole(path)
     try:
@@ -35,7 +30,7 @@ def read_json(
     except CheckpointError:
         raise
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise CheckpointError(damaged.format(path=path, error=error)) from error
+        raise CheckpointError(f"{path} is damaged: {error}") from error
 
 
 def damaged_download(path: pathlib.Path, reason: object) -> CheckpointError:

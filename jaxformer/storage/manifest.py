@@ -97,7 +97,7 @@ def read_manifest(path: pathlib.Path) -> Manifest:
         files = {str(name): tuple(map(str, digests)) for name, digests in values["files"].items()}
         return Manifest(dict(values["about"]), files)
 
-    return read_json(path, parse, damaged="{path} is damaged: {error}")
+    return read_json(path, parse)
 
 
 def _json_digest(values: Any) -> str:

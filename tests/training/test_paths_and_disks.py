@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import os
-import pathlib
 import subprocess
 import time
 
@@ -11,9 +10,10 @@ import jax
 import numpy as np
 import pytest
 
-from jaxformer.errors import ConfigError, StorageError
-from jaxformer.training import Checkpoints, MetricsWriter, read_metrics
+from jaxformer.errors import ConfigError
+from jaxformer.training import Checkpoints, read_metrics
 from jaxformer.training.checkpoints.open_run import open_run
+from jaxformer.training.records import MetricsWriter
 from tests.training import saved
 
 READABLE = {
@@ -65,7 +65,7 @@ def fill(folder, leave):
     (folder / "filler").write_bytes(bytes(max(free - leave, 0)))
 
 
-def test_full_disk_is_one_line_at_once_and_the_run_goes_on(tmp_path, caplog):
+def test_full_disk_is_an_error_at_once_and_the_run_goes_on(tmp_path, caplog):
     size = 2**18  # numbers: a megabyte
     with disk(tmp_path / "disk", 9 * 2**20) as mounted:
         folder = mounted / "checkpoints"
@@ -74,13 +74,11 @@ def test_full_disk_is_one_line_at_once_and_the_run_goes_on(tmp_path, caplog):
             opened.wait()
         fill(mounted, leave=2**20)
         start = time.monotonic()
-        with pytest.raises(
-            StorageError, match="2: the checkpoint cannot be saved .*No space left"
-        ) as e:
+        with pytest.raises(Exception, match="No space left"):
             with Checkpoints(folder, keep=5) as opened:
                 opened.save(random_state(2, size))
                 opened.wait()
-        assert time.monotonic() - start < 10 and "; free space" in str(e.value)
+        assert time.monotonic() - start < 10
         (mounted / "filler").unlink()
         with Checkpoints(folder, keep=5) as opened:
             assert opened.latest_step == 1
@@ -97,17 +95,17 @@ def random_state(step, size):
     return saved.state(step)._replace(params={"kernel": numbers}, opt_state=(numbers,))
 
 
-def test_metrics_on_a_full_disk_are_one_line_and_can_be_read(tmp_path, monkeypatch):
+def test_metrics_on_a_full_disk_can_be_read(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # no events
     with disk(tmp_path / "disk", 2**18) as folder:
         with MetricsWriter(folder) as writer:
             writer.write(1, loss=2.0)
             fill(folder, leave=0)
-            with pytest.raises(StorageError, match="cannot be written: No space left.*free space"):
+            with pytest.raises(OSError, match="No space left"):
                 for step in range(2, 9999):
                     writer.write(step, loss=2.0)
         assert read_metrics(folder)[0] == {"step": 1, "loss": 2.0}
-        with pytest.raises(StorageError, match="No space left"):
+        with pytest.raises(OSError, match="No space left"):
             MetricsWriter(folder, start_step=1)
         (folder / "filler").unlink()
         before = read_metrics(folder)
@@ -116,15 +114,9 @@ def test_metrics_on_a_full_disk_are_one_line_and_can_be_read(tmp_path, monkeypat
         assert read_metrics(folder) == [before[0], {"step": 2, "loss": 3.0}]
 
 
-def test_folder_that_cannot_be_written_to_is_one_line(tmp_path, monkeypatch):
+def test_folder_that_cannot_be_written_to_is_an_error_before_orbax_waits(tmp_path, monkeypatch):
     with Checkpoints(tmp_path):
         pass
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # to root, all can be written
-    with pytest.raises(StorageError, match="cannot be written: Permission denied; fix this"):
+    with pytest.raises(PermissionError, match=f"Permission denied: '{tmp_path}'"):
         Checkpoints(tmp_path)
-
-
-def test_folder_that_cannot_be_made_is_one_line(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match="file/checkpoints cannot be written: Not a directory"):
-        Checkpoints(pathlib.Path(tmp_path, "file", "checkpoints"))

@@ -74,7 +74,7 @@ def prepare_task(
     Raises:
         ConfigError: the config is invalid, or does not fit the data or the model of `init_from`.
         CheckpointError: the model of `init_from` is missing or damaged.
-        StorageError: tokens cannot be written.
+        OSError: tokens cannot be written.
         DataError: the data cannot be used, or a sample prompt is too long.
     """
     kind = task_class(config) if task is None else task

@@ -127,7 +127,7 @@ def scan_corpus(
     Raises:
         DataError: a file cannot be read, or changes during the scan; one of the sides is empty; or
             the validation rows are larger than 64 MiB.
-        StorageError: the record cannot be written.
+        OSError: the record cannot be written.
 
     Example:
         >>> import tempfile

@@ -264,7 +264,7 @@ class Tokenizer(Vocabulary):
             path: path of the file; an existing file is replaced atomically.
 
         Raises:
-            StorageError: the file cannot be written, for example because the disk is full.
+            OSError: the file cannot be written, for example because the disk is full.
 
         Example:
             >>> from jaxformer.text import byte_tokenizer

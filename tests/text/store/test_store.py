@@ -6,7 +6,6 @@ import threading
 import numpy as np
 import pytest
 
-from jaxformer.errors import StorageError
 from jaxformer.text.store.ragged import RaggedArray
 from jaxformer.text.store.store import filled_store, remembered
 
@@ -80,7 +79,7 @@ def test_value_is_made_once_and_a_full_disk_leaves_nothing_of_it(tmp_path, monke
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(StorageError, match="cannot be written: No space left on device; free"):
+        with pytest.raises(OSError, match="No space left on device"):
             remembered(tmp_path / "a", lambda: [3, 5])
     assert list(tmp_path.iterdir()) == []
     for make in (lambda: [3, 5], None):
