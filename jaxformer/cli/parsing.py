@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING
 from typing import Any, NamedTuple, NoReturn
 
-from jaxformer.cli.flags import config_values, value_of
+from jaxformer.cli.experiment import config_values, value_of
 from jaxformer.cli.terminal import show, wrapped
 from jaxformer.config import ExperimentConfig
 from jaxformer.config.checks import Key, keys_of

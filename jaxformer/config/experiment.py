@@ -229,11 +229,6 @@ class ExperimentConfig(Config):
                     f"mesh.tensor must divide model.{name}, since heads are split over it, got "
                     f"tensor={mesh.tensor} and {name}={count}; change one of them"
                 )
-        if self.has_one_length and model.max_len % mesh.sequence:
-            yield (
-                "mesh.sequence must divide model.max_len, the length of the sequences, got "
-                f"sequence={mesh.sequence} and max_len={model.max_len}; change one of them"
-            )
 
     def _unused_settings(self) -> Iterator[str]:
         """Settings that have no effect with this architecture and data."""

@@ -45,11 +45,8 @@ class AttentionPage(str):
 def attention_page(maps: Sequence[AttentionMap], *, title: str = "Attention") -> AttentionPage:
     """Interactive HTML page of attention weights, by layer, head and token.
 
-    The page opens on the clearest head of the first map: the one with the largest mutual
-    information of query and key. It is high if each query attends to few keys, and different
-    queries to different keys. It is low if all attend to the same key, such as the first token. The
-    weight of a token on itself does not count. For a decoder, each token is shown with the next
-    token, which it predicts.
+    The page opens on the first head of the first map. For a decoder, each token is shown with the
+    next token, which it predicts.
 
     The page is self-contained: it needs no server, and its Content-Security-Policy forbids network
     access. Weights are stored in steps of 1/65535, two bytes each before base64. Spaces, line
@@ -121,26 +118,8 @@ def _page_data(attention_map: AttentionMap) -> dict[str, Any]:
         "queries": [visible(token) for token in queries],
         "keys": [visible(token) for token in keys],
         "next": None if following is None else [visible(token) for token in following],
-        "clearest": _clearest_head(weights, own_keys=list(queries) == list(keys)),
         "weights": base64.b64encode(np.round(weights * _MAX_CODE).astype("<u2").tobytes()).decode(),
     }
-
-
-def _clearest_head(weights: np.ndarray, *, own_keys: bool) -> tuple[int, int]:
-    """Layer and head with the largest mutual information of query and key; the first if tied."""
-    joint = weights / weights.shape[-2]  # p(query, key)
-    if own_keys:  # the weight of a token on itself says nothing about the head
-        joint = joint * (1 - np.eye(*weights.shape[-2:]))
-
-    def plogp(p: np.ndarray) -> np.ndarray:
-        return (p * np.log(np.where(p > 0, p, 1))).sum(axis=(-2, -1))
-
-    queries, keys = joint.sum(-1, keepdims=True), joint.sum(-2, keepdims=True)
-    total = joint.sum(axis=(-2, -1), keepdims=True)
-    information = plogp(joint) + plogp(total) - plogp(queries) - plogp(keys)
-    # Rounded, so that heads that differ only by rounding errors are tied.
-    layer, head = np.unravel_index(information.round(9).argmax(), information.shape)
-    return int(layer), int(head)
 
 
 def _read(name: str) -> str:

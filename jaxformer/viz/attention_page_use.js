@@ -37,11 +37,10 @@ function fromHash(hash) {
   };
   const index = read("map", maps.length, 0);
   const map = maps[index];
-  const [layer, head] = map.clearest;
   return {
     map: index,
-    layer: read("layer", map.layers, layer),
-    head: link.get("head") === "all" ? map.heads : read("head", map.heads, head),
+    layer: read("layer", map.layers, 0),
+    head: link.get("head") === "all" ? map.heads : read("head", map.heads, 0),
     // In a causal decoder, the first token sees only itself; late tokens of a long text are far down.
     token: read("token", map.queries.length, Math.min(6, Math.floor(map.queries.length / 2))),
   };

@@ -15,7 +15,6 @@ def loss_curves(
     runs: Mapping[str, Sequence[Mapping[str, Any]]],
     *,
     unit: str = "token",
-    training_label: str = "training",
     title: str = "",
 ) -> "Figure":
     """Curves of the training and validation loss of runs, by step.
@@ -25,15 +24,13 @@ def loss_curves(
     is inf or NaN.
 
     Unlike the validation loss, the training loss includes label smoothing and dropout, so it can be
-    larger. `training_label` can say so.
+    larger.
 
     Args:
         runs: records of each run, by name: dicts with "step", an int, and "loss" or
             "validation_loss", in nats, as from `training.read_metrics`. Records with neither loss
             are ignored.
         unit: unit of one label, such as "token" or "text".
-        training_label: label of the training loss in the legend, such as "training (with label
-            smoothing and dropout)"; with several runs, the run's name comes first.
         title: title of the figure.
 
     Returns:
@@ -72,7 +69,7 @@ def loss_curves(
         prefix = "" if alone else f"{name}, "
         if training:
             # A line of one point would be invisible.
-            marker, label = "" if len(training) > 1 else "o", f"{prefix}{training_label}"
+            marker, label = "" if len(training) > 1 else "o", f"{prefix}training"
             curves += axes.plot(
                 *zip(*training, strict=True), color=f"C{index}", marker=marker, markersize=3,
                 linewidth=1, label=label,

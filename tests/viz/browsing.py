@@ -25,7 +25,6 @@ def weights(queries, keys, seed):
     return random.dirichlet(np.full(keys, 0.3), size=(LAYERS, HEADS, queries))
 
 
-# Of these, the clearest heads are layer 0, head 0, and layer 1, head 2.
 CROSS, ENCODER = weights(len(QUERIES), len(KEYS), 54), weights(len(KEYS), len(KEYS), 1)
 PAGE = attention_page(
     [

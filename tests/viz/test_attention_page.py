@@ -70,36 +70,6 @@ def test_data_has_every_map_with_its_weights():
     np.testing.assert_allclose(stored.reshape(2, 3, 5, 7), weights, rtol=0, atol=0.51 / 65535)
 
 
-FIRST = np.tile(np.eye(5)[0], (5, 1))
-EVEN = np.full((5, 5), 1 / 5)
-OWN = np.eye(5)
-PREVIOUS = 0.6 * np.eye(5)[[0, 0, 1, 2, 3]] + 0.4 * FIRST
-CAUSAL = np.tri(5) / np.tri(5).sum(axis=1, keepdims=True)
-NOWHERE = np.zeros((5, 5))
-ALIKE = [np.tile(row, (5, 1)) for row in random_weights(8, 5)]
-
-
-@pytest.mark.parametrize(
-    ("heads", "keys", "clearest"),
-    [
-        ([EVEN, FIRST, OWN, PREVIOUS], "abcde", [0, 3]),
-        ([CAUSAL, FIRST, PREVIOUS, OWN], "abcde", [0, 2]),
-        ([EVEN, PREVIOUS, OWN], "vwxyz", [0, 2]),  # no token's own, where the keys are others
-        ([FIRST, OWN, NOWHERE], "abcde", [0, 0]),  # of equals the first
-        (ALIKE, "vwxyz", [0, 0]),  # which differ by rounding errors alone
-        ([NOWHERE, FIRST, CAUSAL], "abcde", [0, 2]),
-        ([0.6 * OWN + 0.4 * FIRST, 0.8 * FIRST + 0.2 * PREVIOUS], "abcde", [0, 1]),
-        ([OWN], "abcde", [0, 0]),
-    ],
-)
-def test_clearest_head_is_the_one_whose_tokens_look_at_tokens_of_their_own(heads, keys, clearest):
-    weights = np.stack(heads)
-    (data,) = data_of(attention_page([one_map(weights[None], "abcde", keys)]))
-    assert data["clearest"] == clearest
-    (data,) = data_of(attention_page([one_map(weights[:, None], "abcde", keys)]))
-    assert data["clearest"] == clearest[::-1]
-
-
 def test_page_has_the_tokens_that_come_next_where_there_are_any():
     maps = [one_map(), one_map(following=[" b", "\n"])]
     assert [page_map["next"] for page_map in data_of(attention_page(maps))] == [None, ["␣b", "↵"]]

@@ -6,8 +6,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from jaxformer.cli.commands.train import show_changed
-from jaxformer.cli.experiment import read_config, start_jax
-from jaxformer.cli.flags import ConfigFlags
+from jaxformer.cli.experiment import ConfigFlags, read_config, start_jax
 from jaxformer.cli.terminal import show, show_named, wrapped
 from jaxformer.config.checks import NonNegativeInt
 from jaxformer.storage import as_path

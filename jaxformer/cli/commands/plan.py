@@ -3,8 +3,7 @@
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
-from jaxformer.cli.experiment import read_config
-from jaxformer.cli.flags import ConfigFlags
+from jaxformer.cli.experiment import ConfigFlags, read_config
 from jaxformer.cli.terminal import readable_seconds, show_named
 from jaxformer.config.checks import Bound, PositiveInt
 from jaxformer.memory import readable_bytes

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from jaxformer.cli.commands.figures import draw, loss_figure
 from jaxformer.cli.commands.runs import print_evaluation
-from jaxformer.cli.experiment import read_config, start_jax
-from jaxformer.cli.flags import ConfigFlags
+from jaxformer.cli.experiment import ConfigFlags, read_config, start_jax
 from jaxformer.cli.terminal import show
 from jaxformer.config import ExperimentConfig, changed_settings
 from jaxformer.config.training import Launch
