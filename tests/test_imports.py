@@ -162,25 +162,6 @@ def test_import_rules_catch(path, source):
     assert len(violations(source, f"jaxformer/{path}")) == 1
 
 
-@pytest.mark.parametrize(
-    ("path", "source"),
-    [
-        ("functional/masks.py", "import jax.numpy as jnp\nimport math, numpy\nimport chex, einops"),
-        ("functional/masks.py", "from .shapes import check_axes\nfrom ..errors import ShapeError"),
-        (
-            "modules/block.py",
-            "import flax.linen\nfrom jaxformer.functional.multi_head.cache import KVCache",
-        ),
-        ("text/batches.py", "import numpy\nfrom jaxformer.errors import DataError"),
-        ("viz/figures.py", "from jaxformer import __version__, functional"),
-        ("runs.py", "from jaxformer import text\nfrom jaxformer.training import fit"),
-        ("cli.py", "def main():\n    from jaxformer import runs, viz"),
-    ],
-)
-def test_import_rules_allow(path, source):
-    assert violations(source, f"jaxformer/{path}") == []
-
-
 def test_importing_loads_little_that_is_not_used_yet():
     # A fresh interpreter: this one has everything loaded.
     program = """

@@ -155,12 +155,12 @@ def test_bytes_are_written_in_the_largest_unit_that_fits(size, text):
     assert memory.readable_bytes(size) == text
 
 
-def is_kept(script, arguments=(), **environment):
+def is_kept(script, **environment):
     """Whether memory is kept after a script's call of `measure`; asserts that it is all or none."""
     prefixes = ("MALLOC_", "GLIBC_TUNABLES", "JAX_PLATFORMS")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
     done = subprocess.run(
-        [sys.executable, "-c", MEASURE + script, *arguments], env=inherited | environment,
+        [sys.executable, "-c", MEASURE + script], env=inherited | environment,
         text=True, capture_output=True, check=True,
     )  # fmt: skip
     resident, provided = map(int, done.stdout.split())
@@ -186,15 +186,3 @@ needs_glibc = pytest.mark.skipif(
 def test_freed_memory_is_kept_only_where_it_helps(environment, expected):
     script = "from jaxformer.memory import keep_freed_memory\nkeep_freed_memory()\nmeasure()"
     assert is_kept(script, **environment) == expected
-
-
-@needs_glibc
-@pytest.mark.parametrize(
-    "command, expected", [("train", True), ("sweep", True), ("generate", False)]
-)
-def test_commands_that_train_keep_freed_memory(command, expected):
-    script = (
-        "import jaxformer.cli\njaxformer.cli.main = measure\n"
-        "from jaxformer import __main__ as program\nprogram.main()"
-    )
-    assert is_kept(script, [command], JAX_PLATFORMS="cpu") == expected

@@ -6,12 +6,7 @@ import pytest
 from jaxformer import runs, text
 from jaxformer.cli import main
 from jaxformer.config import config_to_toml
-<<<<<<< HEAD
-from jaxformer.errors import CheckpointError, StorageError
-=======
-from jaxformer.errors import CheckpointError, DataError
-from jaxformer.text.sources.documents import paragraphs
->>>>>>> 13043751 (Errors: what the system or Orbax raises where a file cannot be written is raised as it is)
+from jaxformer.errors import CheckpointError
 from jaxformer.text.tables import documents as document_table
 from jaxformer.text.tables.documents import paragraphs
 from tests.cli.commands import one_line
@@ -65,46 +60,6 @@ def test_tokens_may_be_elsewhere_when_a_run_goes_on_but_not_others(tmp_path):
     path.write_bytes(path.read_bytes()[:-2])
     with pytest.raises(CheckpointError, match="validation_0_tokens.npy"):
         runs.open_run(config.out)
-
-
-<<<<<<< HEAD
-def test_cache_that_cannot_be_written_is_one_line(tmp_path):
-    with pytest.raises(StorageError, match="/dev/null/x.* cannot be") as error:
-        runs.prepare_task(experiment(tmp_path, data={"cache": "/dev/null/x"}))
-    assert "\n" not in str(error.value)
-=======
-def test_validation_may_have_files_of_its_own(tmp_path):
-    validation = tiny.write_bodies(tmp_path / "validation.jsonl", TEXTS[:5])
-    paths = {"paths": (tiny.write_bodies(tmp_path / "train.jsonl", TEXTS[5:]),)}
-    config = experiment(
-        tmp_path, data={"validation_paths": (validation,), "validation_fraction": 0.1} | paths
-    )
-    task = runs.prepare_task(config)
-    assert (task.summary.documents, len(task.validation[""])) == (35, 5)
-    assert task.validation[""].num_bytes == sum(map(len, TEXTS[:5]))
-
-
-@pytest.mark.parametrize(
-    ("data", "error", "message"),
-    [
-        (
-            {"field": "text"},
-            DataError,
-            r"jsonl:1: a record must have a text under 'text' \(data.field\)",
-        ),
-        (
-            {"validation_fraction": 1e-9},
-            DataError,
-            r"both sides of a split must have documents, got an empty validation side",
-        ),
-        ({"cache": "/dev/null/x"}, OSError, "/dev/null/x"),
-    ],
-)
-def test_what_cannot_be_prepared_is_one_line(tmp_path, data, error, message):
-    with pytest.raises(error, match=message) as caught:
-        runs.prepare_task(experiment(tmp_path, data=data))
-    assert "\n" not in str(caught.value)
->>>>>>> 13043751 (Errors: what the system or Orbax raises where a file cannot be written is raised as it is)
 
 
 def test_command_says_what_is_there_and_what_was_left_out(tmp_path, capsys):

@@ -61,7 +61,7 @@ def prepare_documents(
 
     Raises:
         DataError: a text file has changed.
-        StorageError: a token file cannot be written.
+        OSError: a token file cannot be written.
 
     Example:
         >>> import tempfile
