@@ -27,7 +27,7 @@ SIZES = [
     ("model.d_model", "1000000000"), ("model.d_model", "16777216"), ("model.d_model", "100000"),
     ("model.max_len", "1000000000000"), ("model.max_len", "2147483647"),
     ("model.vocab_size", "2147483647"), ("model.head_dim", "2000000000"),
-    ("training.batch_size", "2147483640"), ("training.steps", "2147483648"),
+    ("training.steps", "2147483648"),
     ("training.devices", "1000000000"), ("training.cpu_devices", "1000000"),
     ("training.accumulate_steps", "2147483647"), ("samples.max_new_tokens", "1000000000000"),
     ("schedule.decay_steps", "1" + "0" * 30), ("data.num_buckets", "1000000000"),
