@@ -79,7 +79,7 @@ def programs(model, options, sharding):
     lengths = place(jax.ShapeDtypeStruct((rows,), jnp.int32))
     keys = place(jax.eval_shape(lambda: jax.random.split(jax.random.key(0), rows)))
     prompts = Prompts(tokens, lengths, keys, None, None)
-    settings = {"capacity": options.tokens, "track_seen": False, "track_history": False}
+    settings = {"capacity": options.tokens, "track_history": False}
 
     @jax.jit
     def forward(params, tokens, lengths):

@@ -11,7 +11,7 @@ from jaxformer.inference.sampling import (
     penalize_repetition,
     sample,
 )
-from jaxformer.inference.token_rows import check_prompts, check_sources
+from jaxformer.inference.token_ids import check_prompts, check_sources
 from jaxformer.inference.token_rules import TokenOptions
 from jaxformer.inference.translate import Hypothesis, translate, translate_stream
 

@@ -1,7 +1,7 @@
 """Beam search over any step function."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -10,14 +10,21 @@ from einops import rearrange, repeat
 
 from jaxformer.config import BeamSearchConfig
 from jaxformer.errors import ConfigError, DataError, ShapeError
-from jaxformer.functional.checks import Array, as_array, check_axes, check_dtype, known_values
+from jaxformer.functional.checks import (
+    Array,
+    as_array,
+    check_axes,
+    check_dtype,
+    check_keywords,
+    known_values,
+)
 from jaxformer.inference.beams import Beams, SearchState, advance, length_divisors, start_state
-from jaxformer.inference.token_rows import as_ids, require_int
+from jaxformer.inference.token_ids import as_ids, require_int
 from jaxformer.inference.token_rules import HypothesisRules, TokenOptions
 
 _StepFunction = Callable[[jax.Array, Any], tuple[jax.Array, Any]]
 
-_TOKEN_OPTIONS = TokenOptions.__annotations__.keys()
+DEFAULT_SEARCH = BeamSearchConfig()
 _MOST_TOKENS = 2**31 - 1  # an int32
 
 
@@ -28,7 +35,8 @@ def beam_search(
     *,
     max_new_tokens: int,
     end_tokens: Sequence[int],
-    **options: Any,
+    search: BeamSearchConfig = DEFAULT_SEARCH,
+    **options: Unpack[TokenOptions],
 ) -> Beams:
     r"""Beam search: keeps the `beam_size` most probable hypotheses per row at each step.
 
@@ -72,11 +80,9 @@ def beam_search(
         start_tokens: int `[B]`, the last token of each prompt, or a decoder's start token.
         max_new_tokens: L, maximum length of a hypothesis.
         end_tokens: ids that end a hypothesis; none = all have `max_new_tokens` tokens.
-        **options: vocab_size, forbidden_tokens, renormalize, forced_first_token and
-            forced_last_token, as in `TokenOptions`; and beam_size (W), num_best (n),
-            length_penalty, early_stopping, no_repeat_ngram_size (the start token, such as the last
-            token of a prompt, counts) and min_new_tokens, with the meanings and defaults of
-            `BeamSearchConfig`.
+        search: beam_size (W), num_best (n), and the other settings of the search. The start token
+            counts for no_repeat_ngram_size.
+        **options: as in `TokenOptions`.
 
     Returns:
         The n best finished hypotheses of every row.
@@ -94,15 +100,15 @@ def beam_search(
     Example:
         >>> table = jnp.log(jnp.array([[0.4, 0.6, 0], [0.1, 0, 0.9], [1.0, 0, 0]]))
         >>> step = lambda tokens, cache: (table[tokens], cache)
-        >>> options = {"beam_size": 2, "max_new_tokens": 3, "end_tokens": [0], "num_best": 2}
-        >>> beams = beam_search(step, (), jnp.array([0]), **options)
+        >>> search = BeamSearchConfig(beam_size=2, num_best=2)
+        >>> options = {"max_new_tokens": 3, "end_tokens": [0]}
+        >>> beams = beam_search(step, (), jnp.array([0]), search=search, **options)
         >>> beams.tokens[0].tolist(), beams.lengths[0].tolist()
         ([[1, 2, 0], [0, 0, 0]], [3, 1])
         >>> [round(probability, 2) for probability in jnp.exp(beams.log_probs[0]).tolist()]
         [0.54, 0.4]
     """
-    token_options = {name: options.pop(name) for name in _TOKEN_OPTIONS & options.keys()}
-    search = BeamSearchConfig(**options)
+    check_keywords("beam_search", options, TokenOptions)
     require_int("max_new_tokens", max_new_tokens, 1)
     if not callable(step_fn):
         raise ConfigError(f"step_fn must be a function, got {step_fn!r}")
@@ -121,7 +127,7 @@ def beam_search(
     cache = _repeat_for_beams(cache, len(start), search.beam_size)
     step_fn = jax.jit(step_fn)  # traced once, for the check and for the loop
     num_logits = _check_step(step_fn, last, cache)
-    rules = _rules(search, max_new_tokens, num_logits, end_tokens, token_options)
+    rules = _rules(search, max_new_tokens, num_logits, end_tokens, options)
     ends = rules.end_tokens
     state = start_state(cache, last, max_new_tokens, ends[0] if ends else 0)
 
@@ -148,18 +154,23 @@ def beam_search(
 
 def _rules(
     search: BeamSearchConfig, max_new_tokens: int, num_logits: int, end_tokens: Sequence[int],
-    options: dict[str, Any],
+    options: TokenOptions,
 ) -> HypothesisRules:  # fmt: skip
     """Rules for the next token, of checked options."""
     vocab_size = options.get("vocab_size")
     vocab_size = num_logits if vocab_size is None else vocab_size
     require_int("vocab_size", vocab_size, 1, num_logits)
-    forbidden_tokens = as_ids("forbidden_tokens", options.get("forbidden_tokens", ()))
     return HypothesisRules(
-        **options | {"vocab_size": vocab_size, "forbidden_tokens": forbidden_tokens},
-        end_tokens=as_ids("end_tokens", end_tokens), max_new_tokens=max_new_tokens,
-        no_repeat_ngram_size=search.no_repeat_ngram_size, min_new_tokens=search.min_new_tokens,
-    )  # fmt: skip
+        vocab_size=vocab_size,
+        forbidden_tokens=as_ids("forbidden_tokens", options.get("forbidden_tokens", ())),
+        renormalize=options.get("renormalize", False),
+        forced_first_token=options.get("forced_first_token"),
+        forced_last_token=options.get("forced_last_token"),
+        end_tokens=as_ids("end_tokens", end_tokens),
+        max_new_tokens=max_new_tokens,
+        no_repeat_ngram_size=search.no_repeat_ngram_size,
+        min_new_tokens=search.min_new_tokens,
+    )
 
 
 def _repeat_for_beams(cache: Any, batch: int, beam_size: int) -> Any:

@@ -29,6 +29,14 @@ class _History(NamedTuple):
     tokens: jax.Array  # [B, capacity]
     lengths: jax.Array  # [B]
 
+    def seen(self, vocab_size: int) -> jax.Array:
+        """Whether a token is in a row, bool `[B, V]`."""
+        rows, capacity = self.tokens.shape
+        is_token = jnp.arange(capacity)[None] < self.lengths[:, None]  # [B, capacity]
+        ids = jnp.where(is_token, self.tokens, vocab_size)  # out of range: dropped
+        seen = jnp.zeros((rows, vocab_size), bool)
+        return seen.at[jnp.arange(rows)[:, None], ids].set(True, mode="drop")
+
 
 class DecodingState(NamedTuple):
     """State of the decoding loop; every leaf has the leading axis B."""
@@ -38,8 +46,7 @@ class DecodingState(NamedTuple):
     rngs: jax.Array  # [B]
     generated: jax.Array  # [B], number of new tokens
     done: jax.Array  # [B], whether a stop token was generated
-    seen: jax.Array | None  # [B, V], tokens in the row so far; only for a repetition penalty
-    history: _History | None  # only for no_repeat_ngram_size, or without a cache
+    history: _History | None  # only for rules on repetition, or without a cache
     least: jax.Array | None  # [B], minimum number of new tokens before a stop token, if any
     cross_cache: Cache | None  # of the encoder's output, in an encoder-decoder
     encoded: TransformerInputs  # the encoder's output itself, only without a cache
@@ -57,7 +64,7 @@ class Prompts(NamedTuple):
 
 @functools.partial(
     jax.jit,
-    static_argnames=("model", "capacity", "track_seen", "track_history", "use_cache"),
+    static_argnames=("model", "capacity", "track_history", "use_cache"),
 )
 def prefill(
     model: nn.Module,  # with attention_implementation "auto"
@@ -65,8 +72,7 @@ def prefill(
     prompts: Prompts,
     *,
     capacity: int,  # tokens per row, including the prompt
-    track_seen: bool,  # whether the loop needs the set of tokens in each row
-    track_history: bool,  # whether it needs them in order
+    track_history: bool,  # whether the loop needs the tokens of each row
     use_cache: bool,
 ) -> DecodingState:
     """Prefill: caches the prompts, and computes the logits of each row's next token."""
@@ -89,12 +95,6 @@ def prefill(
         return output, logits, {} if use_cache else encoded
 
     output, logits, encoded = nn.apply(forward, model)({"params": params})
-    seen = None
-    if track_seen and config.vocab_size is not None:
-        real = jnp.arange(tokens.shape[1])[None] < lengths[:, None]  # [B, T]
-        ids = jnp.where(real, tokens, config.vocab_size)  # padding: out of range, dropped
-        seen = jnp.zeros((batch, config.vocab_size), bool)
-        seen = seen.at[jnp.arange(batch)[:, None], ids].set(True, mode="drop")
     history = None
     if track_history:
         room = jnp.zeros((batch, capacity), jnp.int32)
@@ -105,7 +105,6 @@ def prefill(
         rngs=prompts.rngs,
         generated=jnp.zeros(batch, jnp.int32),
         done=jnp.zeros(batch, bool),
-        seen=seen,
         history=history,
         least=prompts.least,
         cross_cache=output.cross_cache,
@@ -157,16 +156,14 @@ def decode(
         stopped = jnp.isin(token, jnp.asarray((-1, *rules.end_tokens), jnp.int32))
         # Rows that are done have length 0: they write nothing to the cache and count nothing.
         active = (~state.done).astype(jnp.int32)  # [B]
-        history, seen = state.history, state.seen
+        history = state.history
         if history is not None:
             # Rows that are done write behind their tokens, which is harmless.
             history = _History(
                 history.tokens.at[jnp.arange(batch), history.lengths].set(token),
                 history.lengths + active,
             )
-        if seen is not None:
-            seen = seen.at[jnp.arange(batch), token].set(True)
-        state = state._replace(seen=seen, history=history)
+        state = state._replace(history=history)
         forward = functools.partial(_next_logits, token=token, active=active, state=state)
         cache, logits = nn.apply(forward, model)({"params": params})
         new = state._replace(
@@ -192,7 +189,10 @@ def _next_tokens(state: DecodingState, sampling: SamplingConfig, rules: TokenRul
     ruled_out = rules.ruled_out(logits.shape[1], tokens, lengths, is_short)
     if ruled_out is not None:
         logits = jnp.where(ruled_out, -jnp.inf, logits)
-    return sample(logits, rngs, sampling, state.seen)
+    seen = None
+    if state.history is not None and sampling.repetition_penalty != 1:
+        seen = state.history.seen(logits.shape[1])
+    return sample(logits, rngs, sampling, seen)
 
 
 def _next_logits(

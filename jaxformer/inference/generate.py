@@ -19,7 +19,7 @@ from jaxformer.inference.decodable import (
     with_automatic_attention,
 )
 from jaxformer.inference.decoding_loop import Prompts, decode, prefill
-from jaxformer.inference.token_rows import (
+from jaxformer.inference.token_ids import (
     check_new_ids,
     check_prompts,
     check_sources,
@@ -40,18 +40,10 @@ def generate(
 ) -> list[np.ndarray]:
     """Generates continuations of prompts of any lengths.
 
-    Args:
-        model: as in `generate_stream`.
-        params: as in `generate_stream`.
-        prompts: as in `generate_stream`.
-        **options: the keyword arguments of `generate_stream`, but for chunk_size.
+    Arguments and errors are those of `generate_stream`, but for chunk_size.
 
     Returns:
         The new tokens of every prompt, int32, including the stop token.
-
-    Raises:
-        ConfigError: as in `generate_stream`.
-        DataError: as in `generate_stream`.
 
     Example:
         >>> from jaxformer.config import ModelConfig
@@ -121,7 +113,7 @@ def generate_stream(
             logits are NaN or infinite.
     """
     static_bool("use_cache", use_cache)
-    check_decodable(model, "generation", "decoder", "encoder_decoder", cached=use_cache)
+    check_decodable(model, "generation", "decoder", "encoder_decoder")
     check_params(params)
     if not isinstance(sampling, SamplingConfig):
         raise ConfigError(f"sampling must be a SamplingConfig, got {sampling!r}")
@@ -163,9 +155,10 @@ def generate_stream(
     )  # fmt: skip
 
     def chunks() -> Iterator[list[np.ndarray]]:
+        limits_repetition = sampling.repetition_penalty != 1 or sampling.no_repeat_ngram_size > 0
         state = prefill(
-            model, params, rows, capacity=capacity, track_seen=sampling.repetition_penalty != 1,
-            track_history=sampling.no_repeat_ngram_size > 0 or not use_cache, use_cache=use_cache,
+            model, params, rows, capacity=capacity, use_cache=use_cache,
+            track_history=limits_repetition or not use_cache,
         )  # fmt: skip
         for produced in range(0, max_new_tokens, chunk_size):
             # Traced, so that a shorter last chunk does not recompile.

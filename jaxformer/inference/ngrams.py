@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import Array, as_array, check_axes, check_dtype
 from jaxformer.functional.dtypes import as_int32
-from jaxformer.inference.token_rows import require_int
+from jaxformer.inference.token_ids import require_int
 
 
 def repeated_ngrams(tokens: Array, lengths: Array, size: int, vocab_size: int) -> jax.Array:

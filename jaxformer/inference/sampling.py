@@ -9,7 +9,7 @@ from jaxformer.config import SamplingConfig
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.checks import check_axes, check_dtype, check_rng, static_number
 from jaxformer.functional.dtypes import widened
-from jaxformer.inference.token_rows import require_int
+from jaxformer.inference.token_ids import require_int
 
 
 def penalize_repetition(logits: jax.Array, seen: jax.Array, penalty: float) -> jax.Array:

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxformer.functional.checks import static_bool
 from jaxformer.inference.ngrams import repeated_ngrams
-from jaxformer.inference.token_rows import require_int
+from jaxformer.inference.token_ids import require_int
 
 
 class TokenOptions(TypedDict, total=False):

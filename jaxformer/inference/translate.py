@@ -1,10 +1,9 @@
 """Translation: batched beam search over an encoder-decoder."""
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack, cast
 
 import jax
 import numpy as np
@@ -14,7 +13,7 @@ from flax import linen as nn
 from jaxformer.config import BeamSearchConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.functional.checks import check_keywords, is_int
-from jaxformer.inference.beam_search import beam_search
+from jaxformer.inference.beam_search import DEFAULT_SEARCH, beam_search
 from jaxformer.inference.beams import Beams
 from jaxformer.inference.decodable import (
     check_decodable,
@@ -23,14 +22,13 @@ from jaxformer.inference.decodable import (
     scans_layers,
     with_automatic_attention,
 )
-from jaxformer.inference.token_rows import as_ids, check_sources, pad_rows, require_int, round_up
+from jaxformer.inference.token_ids import as_ids, check_sources, pad_rows, require_int, round_up
 from jaxformer.inference.token_rules import TokenOptions
 from jaxformer.models import init_cache
 from jaxformer.models.decoder import computation_dtype
 from jaxformer.models.transformer_inputs import TransformerInputs
 from jaxformer.modules.stacked_layers import Cache, split_layers
 
-_DEFAULT_SEARCH = BeamSearchConfig()
 _LENGTH_STEP = 16  # source lengths are rounded up to it, so that few shapes compile
 
 
@@ -57,21 +55,11 @@ class Hypothesis(NamedTuple):
 def translate(
     model: nn.Module, params: Any, sources: Sequence[Sequence[int]], **options: Any
 ) -> list[list[Hypothesis]]:
-    """Translates sources by beam search.
-
-    Args:
-        model: as in `translate_stream`.
-        params: as in `translate_stream`.
-        sources: as in `translate_stream`.
-        **options: the keyword arguments of `translate_stream`.
+    """Translates sources by beam search; arguments and errors are those of `translate_stream`.
 
     Returns:
         For every source, in the given order, its hypotheses, best first: search.num_best of them,
         or fewer if the model makes all others impossible.
-
-    Raises:
-        ConfigError: as in `translate_stream`.
-        DataError: as in `translate_stream`.
 
     Example:
         >>> from jaxformer.config import ModelConfig
@@ -98,7 +86,7 @@ def translate_stream(
     *,
     start_token: int,
     end_tokens: Sequence[int],
-    search: BeamSearchConfig = _DEFAULT_SEARCH,
+    search: BeamSearchConfig = DEFAULT_SEARCH,
     max_new_tokens: int | None = None,
     rows: int = 32,
     **options: Unpack[TokenOptions],
@@ -121,8 +109,7 @@ def translate_stream(
             2 W + 16, with W the source length rounded up to a multiple of 16; or more if
             search.min_new_tokens plus the end token need it; at most max_len.
         rows: maximum number of sources in a batch.
-        **options: vocab_size, forbidden_tokens, renormalize, forced_first_token and
-            forced_last_token, as in `TokenOptions`.
+        **options: as in `TokenOptions`.
 
     Yields:
         For every source of a batch, its index and its hypotheses.
@@ -269,19 +256,10 @@ def _search(
 
         return nn.apply(forward, model)(variables)
 
-    # A subclass, such as the config of translation, has other fields, too.
-    settings: dict[str, Any] = {
-        field.name: getattr(search, field.name) for field in dataclasses.fields(BeamSearchConfig)
-    }
     return beam_search(
-        step,
-        empty_cache(max_new_tokens),
-        start_tokens,
-        max_new_tokens=max_new_tokens,
-        end_tokens=end_tokens,
-        **settings,
-        **dict(options),
-    )
+        step, empty_cache(max_new_tokens), start_tokens, max_new_tokens=max_new_tokens,
+        end_tokens=end_tokens, search=search, **cast(TokenOptions, dict(options)),
+    )  # fmt: skip
 
 
 def _hypotheses(beams: Beams, row: int, end_tokens: tuple[int, ...]) -> list[Hypothesis]:

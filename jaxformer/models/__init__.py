@@ -6,8 +6,13 @@ from jaxformer.models.classifier import DecoderClassifier, SequenceClassifier, T
 from jaxformer.models.contexts import AttentionFunctions
 from jaxformer.models.decoder import Decoder, init_cache
 from jaxformer.models.encoder import Encoder, MaskedLanguageModel, PooledEncoder
-from jaxformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderOutput
+from jaxformer.models.encoder_decoder import (
+    EncoderDecoder,
+    EncoderDecoderInputs,
+    EncoderDecoderOutput,
+)
 from jaxformer.models.transformer import Transformer, TransformerOutput
+from jaxformer.models.transformer_inputs import TransformerInputs
 
 __all__ = [
     "AttentionFunctions",
@@ -16,6 +21,7 @@ __all__ = [
     "DecoderClassifier",
     "Encoder",
     "EncoderDecoder",
+    "EncoderDecoderInputs",
     "EncoderDecoderOutput",
     "MaskedLanguageModel",
     "PooledEncoder",
@@ -23,6 +29,7 @@ __all__ = [
     "Taps",
     "TokenClassifier",
     "Transformer",
+    "TransformerInputs",
     "TransformerOutput",
     "init_cache",
 ]

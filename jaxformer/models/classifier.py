@@ -83,8 +83,7 @@ class SequenceClassifier(Model):
 
         Args:
             tokens: integer `[B, T]`.
-            **inputs: lengths, positions, segment_ids, token_types, mask, bias, deterministic and
-                return_weights, as in `Transformer.hidden_states`.
+            **inputs: as in `TransformerInputs`, without caches and `encoded`.
 
         Returns:
             Hidden states, weights and pooled vectors, and logits `[B, num_classes]`. Without
@@ -183,7 +182,7 @@ class DecoderClassifier(Transformer):
 
         Args:
             tokens: integer `[B, T]`.
-            **inputs: as in `hidden_states`, without a cache.
+            **inputs: as in `TransformerInputs`, without caches and `encoded`.
 
         Returns:
             Hidden states, weights and pooled vectors, and logits `[B, num_classes]`.

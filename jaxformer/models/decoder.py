@@ -53,8 +53,7 @@ class Decoder(Transformer):
 
         Args:
             tokens: integer `[B, T]`.
-            **inputs: lengths, positions, segment_ids, mask, bias, cache, deterministic and
-                return_weights, as in `hidden_states`.
+            **inputs: as in `TransformerInputs`.
 
         Returns:
             Logits `[B, T, V]`, the cache, the weights and the hidden states.

@@ -93,8 +93,7 @@ class MaskedLanguageModel(Model):
 
         Args:
             tokens: integer `[B, T]`.
-            **inputs: lengths, positions, segment_ids, token_types, mask, bias, deterministic and
-                return_weights, as in `Transformer.hidden_states`.
+            **inputs: as in `TransformerInputs`, without caches and `encoded`.
 
         Returns:
             The encoder's hidden states and weights, and logits `[B, T, V]`.
@@ -105,15 +104,7 @@ class MaskedLanguageModel(Model):
     def hidden_states(
         self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]
     ) -> TransformerOutput:
-        """Hidden states before the logits: the encoder's, transformed by the head.
-
-        Args:
-            tokens: integer `[B, T]`.
-            **inputs: as in the call.
-
-        Returns:
-            Hidden states `[B, T, D]` and weights.
-        """
+        """Hidden states before the logits: the encoder's, transformed by the head."""
         output = self.encoder(tokens, **inputs)
         return output._replace(hidden=self._transformed(output.hidden))
 

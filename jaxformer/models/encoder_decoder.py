@@ -5,6 +5,7 @@ from typing import NamedTuple, TypedDict, Unpack
 import jax
 from flax import linen as nn
 
+from jaxformer.functional.checks import check_keywords
 from jaxformer.functional.masks.base import Mask
 from jaxformer.functional.taps import Taps, check_taps
 from jaxformer.models.model import Model
@@ -35,7 +36,23 @@ class EncoderDecoderOutput(NamedTuple):
 
 
 class EncoderDecoderInputs(TypedDict, total=False):
-    """The keyword arguments of `EncoderDecoder.hidden_states`, which documents them."""
+    """The keyword arguments of an `EncoderDecoder`; all may be left out.
+
+    Args:
+        source_lengths: int `[B]`, number of real source tokens at the start of each row; S when not
+            given.
+        lengths: int `[B]`, likewise for the target; T when not given.
+        source_mask: bool, True = attend; broadcasts to `[B, N, S, S]`, for the encoder's
+            self-attention, as in `TransformerInputs`.
+        source_bias: float, added to the scores of the encoder's self-attention.
+        mask: bool, likewise `[B, N, T, T]`, for the decoder's self-attention.
+        bias: float, likewise.
+        cross_mask: bool, likewise `[B, N, T, S]`, for the cross-attention.
+        deterministic: whether dropout is off (the default); if not, pass `rngs={"dropout": key}`.
+        return_weights: whether to return the attention weights of all layers.
+        taps: what to read and edit inside the layers; "encoder/hidden" is the encoder's, and
+            "hidden" the decoder's.
+    """
 
     source_lengths: jax.Array | None
     lengths: jax.Array | None
@@ -105,8 +122,7 @@ class EncoderDecoder(Model):
         Args:
             source_tokens: integer `[B, S]`.
             tokens: integer `[B, T]`, the target so far, from its start token on.
-            **inputs: source_lengths, lengths, source_mask, source_bias, mask, bias, cross_mask,
-                deterministic and return_weights, as in `hidden_states`.
+            **inputs: as in `EncoderDecoderInputs`.
 
         Returns:
             Hidden states, logits and weights.
@@ -115,57 +131,30 @@ class EncoderDecoder(Model):
         return output._replace(logits=self.logits(output.hidden))
 
     def hidden_states(
-        self,
-        source_tokens: jax.Array,
-        tokens: jax.Array,
-        *,
-        source_lengths: jax.Array | None = None,
-        lengths: jax.Array | None = None,
-        source_mask: jax.Array | Mask | None = None,
-        source_bias: jax.Array | None = None,
-        mask: jax.Array | Mask | None = None,
-        bias: jax.Array | None = None,
-        cross_mask: jax.Array | Mask | None = None,
-        deterministic: bool = True,
-        return_weights: bool = False,
-        taps: Taps | None = None,
+        self, source_tokens: jax.Array, tokens: jax.Array, **inputs: Unpack[EncoderDecoderInputs]
     ) -> EncoderDecoderOutput:
-        """Hidden states of the target before the logits.
-
-        Args:
-            source_tokens: integer `[B, S]`.
-            tokens: integer `[B, T]`, the target so far, from its start token on.
-            source_lengths: int `[B]`, number of real source tokens at the start of each row; S when
-                not given.
-            lengths: int `[B]`, likewise for the target; T when not given.
-            source_mask: bool, True = attend; broadcasts to `[B, N, S, S]`, for the encoder's
-                self-attention, as in `Transformer.hidden_states`.
-            source_bias: float, added to the scores of the encoder's self-attention.
-            mask: bool, likewise `[B, N, T, T]`, for the decoder's self-attention.
-            bias: float, likewise.
-            cross_mask: bool, likewise `[B, N, T, S]`, for the cross-attention.
-            deterministic: whether dropout is off; if not, pass `rngs={"dropout": key}`.
-            return_weights: whether to return the attention weights of all layers.
-            taps: what to read and edit inside the layers; "encoder/hidden" is the encoder's, and
-                "hidden" the decoder's.
-
-        Returns:
-            Hidden states and weights, without logits.
+        """Hidden states of the target before the logits; arguments as in the call.
 
         Raises:
             ShapeError: tokens are not integer `[B, T]`, or longer than max_len; or another array
                 does not fit.
         """
+        check_keywords("hidden_states", inputs, EncoderDecoderInputs)
+        taps, source_lengths = inputs.get("taps"), inputs.get("source_lengths")
         check_taps(taps)
         in_encoder, in_decoder = (None, None) if taps is None else taps.split("encoder/")
+        deterministic = inputs.get("deterministic", True)
+        return_weights = inputs.get("return_weights", False)
         encoded = self.encode(
-            source_tokens, lengths=source_lengths, mask=source_mask, bias=source_bias,
-            deterministic=deterministic, return_weights=return_weights, taps=in_encoder,
+            source_tokens, lengths=source_lengths, mask=inputs.get("source_mask"),
+            bias=inputs.get("source_bias"), deterministic=deterministic,
+            return_weights=return_weights, taps=in_encoder,
         )  # fmt: skip
         decoded = self.decoder(
-            tokens, lengths=lengths, mask=mask, bias=bias, encoded=encoded.hidden,
-            encoded_lengths=source_lengths, encoded_mask=cross_mask,
-            deterministic=deterministic, return_weights=return_weights, taps=in_decoder,
+            tokens, lengths=inputs.get("lengths"), mask=inputs.get("mask"),
+            bias=inputs.get("bias"), encoded=encoded.hidden, encoded_lengths=source_lengths,
+            encoded_mask=inputs.get("cross_mask"), deterministic=deterministic,
+            return_weights=return_weights, taps=in_decoder,
         )  # fmt: skip
         weights = None if encoded.weights is None else encoded.weights.self_attention
         values = decoded.taps

@@ -11,22 +11,11 @@ from flax import linen as nn
 def init_shapes(model: nn.Module, *inputs: jax.ShapeDtypeStruct) -> Any:
     """Shapes and dtypes of a model's parameters, by tracing its `init` without computing."""
     # Cached by the model's fields: tracing can take most of a second. The caller may modify it.
-    # A user's model may have fields that are not hashable; only decoding refuses those.
-    trace = _trace if is_hashable(model) else _trace.__wrapped__
     # Dtypes depend on jax_enable_x64, which shows in the default float dtype.
-    return jax.tree.map(lambda leaf: leaf, trace(model, inputs, jnp.result_type(float)))
+    return jax.tree.map(lambda leaf: leaf, _trace(model, inputs, jnp.result_type(float)))
 
 
 @functools.lru_cache(maxsize=32)
 def _trace(model: nn.Module, inputs: tuple[jax.ShapeDtypeStruct, ...], _float_dtype: Any) -> Any:
     rng = jax.eval_shape(lambda: jax.random.key(0))
     return nn.unbox(jax.eval_shape(model.init, rng, *inputs))["params"]
-
-
-def is_hashable(model: nn.Module) -> bool:
-    """Whether a model can be a key of a cache: whether all its fields can be hashed."""
-    try:
-        hash(model)
-    except TypeError:
-        return False
-    return True

@@ -13,7 +13,6 @@ from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.attention import dot_product_attention
 from jaxformer.models.contexts import AttentionFunctions
-from jaxformer.models.init_shapes import is_hashable
 from jaxformer.modules.block import Block
 from jaxformer.modules.embedding import Embedding
 from jaxformer.modules.positions import Positions
@@ -85,9 +84,7 @@ class Model(nn.Module):
             (11, 4)
         """
         # Eagerly, `init` would compile more than a hundred programs, many of them in each call.
-        if is_hashable(self):
-            return _draw_params(self, rng)
-        return jax.jit(functools.partial(_init_params, self))(rng)
+        return _draw_params(self, rng)
 
     @nn.nowrap
     def _parts(self) -> dict[str, Any]:
@@ -112,8 +109,6 @@ class Model(nn.Module):
         return (jnp.zeros((1, 1), jnp.int32),)
 
 
-def _init_params(model: Model, rng: jax.Array) -> Any:
+@functools.partial(jax.jit, static_argnums=0)
+def _draw_params(model: Model, rng: jax.Array) -> Any:
     return nn.unbox(model.init(rng, *model._smallest_inputs()))["params"]
-
-
-_draw_params = jax.jit(_init_params, static_argnums=0)

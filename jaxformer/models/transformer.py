@@ -17,8 +17,6 @@ from jaxformer.functional.attention import RingLayout, dot_product_attention
 from jaxformer.functional.attention.ring.sharded_ring import exchange
 from jaxformer.functional.checks import check_broadcast
 from jaxformer.functional.embedding import table_rows
-from jaxformer.functional.masks.base import Mask
-from jaxformer.functional.taps import Taps
 from jaxformer.models.contexts import layer_contexts
 from jaxformer.models.model import Model
 from jaxformer.models.ring import in_ring_order, ring_layout
@@ -141,51 +139,15 @@ class Transformer(Model):
         return self.hidden_states(tokens, **inputs)
 
     def hidden_states(
-        self,
-        tokens: jax.Array,
-        *,
-        lengths: jax.Array | None = None,
-        positions: jax.Array | None = None,
-        segment_ids: jax.Array | None = None,
-        token_types: jax.Array | None = None,
-        mask: jax.Array | Mask | None = None,
-        bias: jax.Array | None = None,
-        cache: Cache | None = None,
-        encoded: jax.Array | None = None,
-        encoded_lengths: jax.Array | None = None,
-        encoded_mask: jax.Array | Mask | None = None,
-        cross_cache: Cache | None = None,
-        deterministic: bool = True,
-        return_weights: bool = False,
-        taps: Taps | None = None,
+        self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]
     ) -> TransformerOutput:
         """Hidden states before the logits.
 
         Args:
             tokens: integer `[B, T]`, each in 0 .. V-1. A traced token out of range cannot raise an
                 error and makes everything that attends to it NaN. Or float `[B, T, D]`: vectors
-                used unscaled instead of token embeddings; read "vectors" for "tokens" below.
-            lengths: int `[B]`, number of real tokens at the start of each row; T when not given.
-                The rest is padding and is ignored.
-            positions: integer `[B, T]`; counted from 0, or from the cached tokens, when not given.
-                ALiBi and relative biases ignore them and count tokens by their order in the row.
-            segment_ids: integer `[B, T]`; tokens attend only to their own segment. Number them from
-                1: 0 is padding, which the losses of a mixture of experts do not count.
-            token_types: integer `[B, T]`, each in 0 .. num_token_types-1; all 0 when not given.
-            mask: bool, True = attend: `[T, S]`, or of rank 4 and broadcastable to `[B, N, T, S]`. S
-                is T, or the capacity of the cache. It applies in every layer, in addition to causal
-                order, windows, lengths and segments.
-            bias: float, added to the scores of every layer; shaped like the mask.
-            cache: keys and values of earlier tokens, one cache per layer, from `init_cache` or an
-                earlier call.
-            encoded: float `[B, S, D]`, the encoder's output, for cross-attention.
-            encoded_lengths: int `[B]`, number of real tokens at the start of each of its rows.
-            encoded_mask: bool, True = attend; broadcasts to `[B, N, T, S]`, for cross-attention.
-            cross_cache: keys and values of the encoder's output, from an earlier call with a cache;
-                instead of `encoded` and its lengths.
-            deterministic: whether dropout is off; if not, pass `rngs={"dropout": key}`.
-            return_weights: whether to return the attention weights of all layers.
-            taps: what to read and edit inside the layers.
+                used unscaled instead of token embeddings, in place of tokens everywhere below.
+            **inputs: as in `TransformerInputs`.
 
         Returns:
             Hidden states, without logits.
@@ -196,25 +158,22 @@ class Transformer(Model):
                 given to a model without them.
             DataError: a known real token is out of range.
         """
-        config = self.config
-        inputs = check_inputs(
-            config, tokens, is_causal=self.causal, cross_attention=self.cross_attention,
-            lengths=lengths, positions=positions, segment_ids=segment_ids, token_types=token_types,
-            mask=mask, bias=bias, cache=cache, encoded=encoded, encoded_lengths=encoded_lengths,
-            encoded_mask=encoded_mask, cross_cache=cross_cache, deterministic=deterministic,
-            return_weights=return_weights, taps=taps,
-        )  # fmt: skip
-        ring = self._ring(inputs, cache, encoded_mask, taps)
+        config, taps = self.config, inputs.get("taps")
+        cache, cross_cache = inputs.get("cache"), inputs.get("cross_cache")
+        checked = check_inputs(
+            config, tokens, is_causal=self.causal, cross_attention=self.cross_attention, **inputs
+        )
+        ring = self._ring(checked, cache, inputs.get("encoded_mask"), taps)
         if ring is not None:
-            tokens, inputs = in_ring_order(tokens, inputs, ring)
-        x = self._embed(tokens, inputs)  # [B, T, D]
+            tokens, checked = in_ring_order(tokens, checked, ring)
+        x = self._embed(tokens, checked)  # [B, T, D]
         contexts = layer_contexts(
-            config, inputs.context, inputs.positions, cache, attention_fn=self.attention_fn,
-            scheme_of=self._scheme, needs_weights=inputs.needs_weights,
+            config, checked.context, checked.positions, cache, attention_fn=self.attention_fn,
+            scheme_of=self._scheme, needs_weights=checked.needs_weights,
         )  # fmt: skip
         output = self.stack(
-            x, contexts, cache=cache, cross_cache=cross_cache, deterministic=inputs.deterministic,
-            return_weights=inputs.return_weights, taps=taps,
+            x, contexts, cache=cache, cross_cache=cross_cache, taps=taps,
+            deterministic=checked.deterministic, return_weights=checked.return_weights,
         )  # fmt: skip
         hidden = output.x if config.norm_position == "post" else self.final_norm(output.x)
         if config.vocab_size is not None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from types import UnionType
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from jaxformer.functional.checks import (
     check_axes,
     check_broadcast,
     check_dtype,
+    check_keywords,
     check_range,
     is_symbolic,
     known_values,
@@ -28,7 +29,31 @@ from jaxformer.modules.stacked_layers import Cache, ScannedCache, caches_of_laye
 
 
 class TransformerInputs(TypedDict, total=False):
-    """The keyword arguments of `Transformer.hidden_states`, which documents them."""
+    """The keyword arguments of a model's call; all may be left out.
+
+    Args:
+        lengths: int `[B]`, number of real tokens at the start of each row; T when not given. The
+            rest is padding and is ignored.
+        positions: integer `[B, T]`; counted from 0, or from the cached tokens, when not given.
+            ALiBi and relative biases ignore them and count tokens by their order in the row.
+        segment_ids: integer `[B, T]`; tokens attend only to their own segment. Number them from 1:
+            0 is padding, which the losses of a mixture of experts do not count.
+        token_types: integer `[B, T]`, each in 0 .. num_token_types-1; all 0 when not given.
+        mask: bool, True = attend: `[T, S]`, or of rank 4 and broadcastable to `[B, N, T, S]`. S is
+            T, or the capacity of the cache. It applies in every layer, in addition to causal order,
+            windows, lengths and segments.
+        bias: float, added to the scores of every layer; shaped like the mask.
+        cache: keys and values of earlier tokens, one cache per layer, from `init_cache` or an
+            earlier call.
+        encoded: float `[B, S, D]`, the encoder's output, for cross-attention.
+        encoded_lengths: int `[B]`, number of real tokens at the start of each of its rows.
+        encoded_mask: bool, True = attend; broadcasts to `[B, N, T, S]`, for cross-attention.
+        cross_cache: keys and values of the encoder's output, from an earlier call with a cache;
+            instead of `encoded` and its lengths.
+        deterministic: whether dropout is off (the default); if not, pass `rngs={"dropout": key}`.
+        return_weights: whether to return the attention weights of all layers.
+        taps: what to read and edit inside the layers.
+    """
 
     lengths: jax.Array | None
     positions: jax.Array | None
@@ -61,9 +86,13 @@ class CheckedInputs:
 
 def check_inputs(
     config: ModelConfig, tokens: jax.Array, *, is_causal: bool, cross_attention: bool,
-    **inputs: Unpack[TransformerInputs],
+    **options: Unpack[TransformerInputs],
 ) -> CheckedInputs:  # fmt: skip
     """Checks all arguments of `Transformer.hidden_states` before any layer runs."""
+    check_keywords("hidden_states", options, TransformerInputs)
+    absent = dict.fromkeys(TransformerInputs.__annotations__)
+    defaults = {"deterministic": True, "return_weights": False}
+    inputs = cast(TransformerInputs, {**absent, **defaults, **options})
     are_vectors = getattr(tokens, "ndim", 0) == 3 and jnp.issubdtype(tokens.dtype, jnp.floating)
     sizes = _check_tokens(config, tokens, are_vectors=are_vectors)
     lengths, cache, segment_ids = inputs["lengths"], inputs["cache"], inputs["segment_ids"]

@@ -59,13 +59,7 @@ def is_unchanged(new: Any, old: Any) -> bool:
 
 
 def check_block_output(
-    block: nn.Module,
-    output: Any,
-    x: jax.Array,
-    *,
-    cache: KVCache | WindowCache | None,
-    cross_cached: bool,
-    return_weights: bool,
+    block: nn.Module, output: Any, x: jax.Array, *, cache: KVCache | WindowCache | None
 ) -> BlockOutput:
     """Checks the output of a user's block, called on x `[B, T, D]`, before the stack uses it."""
     name = type(block).__name__
@@ -86,17 +80,6 @@ def check_block_output(
             "a block that is called with a cache must return its cache with the new tokens, got "
             f"{kind} from {name}; return the one that its attention returns, or generate without "
             "a cache: generate(..., use_cache=False)"
-        )
-    if cross_cached and output.cross_cache is None:
-        raise ConfigError(
-            "a block that is called with a cache must return its cross_cache, got none from "
-            f"{name}; return the one that its cross-attention returns"
-        )
-    if return_weights and not isinstance(output.weights, AttentionWeights):
-        raise ConfigError(
-            "a block must return AttentionWeights if they are requested, got "
-            f"{type(output.weights).__name__} from {name}; leave return_weights out, or return "
-            "BlockOutput(x, weights=AttentionWeights(...))"
         )
     return output
 

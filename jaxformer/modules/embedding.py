@@ -8,7 +8,7 @@ from jax.sharding import PartitionSpec
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.embedding import table_rows, unembed
-from jaxformer.functional.linear import linear
+from jaxformer.functional.linear import DEFAULT_PRODUCTS, Products, linear
 from jaxformer.modules.initializers import bias_param, kernel_param, table_param
 
 
@@ -27,6 +27,7 @@ class Embedding(nn.Module):
         config: vocabulary, widths, tying and freezing; scale of the embeddings; scale, bias and
             soft cap of the logits. Its vocab_size must be set.
         has_output: whether there are logits; False = no output table.
+        products: precision and function of the matrix products.
 
     Raises:
         ConfigError: vocab_size is not set.
@@ -41,6 +42,7 @@ class Embedding(nn.Module):
 
     config: ModelConfig
     has_output: bool = True
+    products: Products = DEFAULT_PRODUCTS
 
     def setup(self) -> None:
         """Creates the tables."""
@@ -77,19 +79,21 @@ class Embedding(nn.Module):
         config = self.config
         x = in_dtype(config, table_rows(self._table(), tokens))  # [..., table_dim]
         if config.table_dim != config.d_model:
-            x = linear(x, self.projection_kernel)  # [..., D]
+            x = linear(x, self.projection_kernel, products=self.products)  # [..., D]
         return x * config.embedding_factor
 
     def narrowed(self, x: jax.Array) -> jax.Array:
         """Projects hidden states `[..., D]` to the width of the output table."""
-        return linear(x, self.output_projection_kernel) if self.narrows else x
+        if not self.narrows:
+            return x
+        return linear(x, self.output_projection_kernel, products=self.products)
 
     def logits(self, x: jax.Array) -> jax.Array:
         """Logits float32 `[..., V]` of float `[..., D]` from `narrowed`."""
         config = self.config
         return unembed(
             self.output_table(), x, self.output_bias(), scale=config.logit_factor,
-            softcap=config.logit_softcap,
+            softcap=config.logit_softcap, products=self.products,
         )  # fmt: skip
 
     def output_table(self) -> jax.Array:

@@ -5,6 +5,7 @@ from flax import linen as nn
 
 from jaxformer.config import ExpertsConfig, ModelConfig
 from jaxformer.functional import ExpertsLayout, ExpertsParams, mixture_of_experts
+from jaxformer.functional.linear import DEFAULT_PRODUCTS, Products
 from jaxformer.modules.feed_forward import FeedForward, inner_activation
 from jaxformer.modules.initializers import AxisNames, bias_param, kernel_param
 from jaxformer.modules.mesh import mesh_axes, num_parts
@@ -32,6 +33,7 @@ class ExpertsFeedForward(nn.Module):
         config: widths, activation and biases.
         experts: the experts and their router.
         sublayers: number of sublayers per block, for the scale of the initial weights.
+        products: precision and function of the matrix products of the experts.
 
     Example:
         >>> import jax.numpy as jnp
@@ -50,6 +52,7 @@ class ExpertsFeedForward(nn.Module):
     config: ModelConfig
     experts: ExpertsConfig
     sublayers: int = 2
+    products: Products = DEFAULT_PRODUCTS
 
     @nn.compact
     def __call__(self, x: jax.Array, mask: jax.Array | None = None) -> jax.Array:
@@ -91,7 +94,7 @@ class ExpertsFeedForward(nn.Module):
             params, x, num_experts_per_token=experts.num_experts_per_token,
             activation=inner_activation(config), normalize_weights=experts.normalize_weights,
             mask=mask, capacity_factor=experts.capacity_factor,
-            layout=_layout(x.shape, count, inner),
+            layout=_layout(x.shape, count, inner), products=self.products,
         )  # fmt: skip
         losses = {
             "load_balancing": (experts.load_balancing_weight, result.load_balancing_loss),

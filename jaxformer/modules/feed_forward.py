@@ -1,6 +1,7 @@
 """Feed-forward module."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 from flax import linen as nn
@@ -12,6 +13,7 @@ from jaxformer.functional.feed_forward import (
     feed_forward,
     gated_feed_forward,
 )
+from jaxformer.functional.linear import DEFAULT_PRODUCTS, Products
 from jaxformer.functional.taps import LayerTaps
 from jaxformer.modules.initializers import AxisNames, bias_param, kernel_param
 
@@ -24,6 +26,7 @@ class FeedForward(nn.Module):
     Args:
         config: widths, activation and biases.
         sublayers: number of sublayers per block, for the scale of the initial weights.
+        products: precision and function of the matrix products.
 
     Example:
         >>> import jax.numpy as jnp
@@ -37,11 +40,15 @@ class FeedForward(nn.Module):
 
     config: ModelConfig
     sublayers: int = 2
+    products: Products = DEFAULT_PRODUCTS
 
     @nn.compact
     def __call__(self, x: jax.Array, *, tap: LayerTaps | None = None) -> jax.Array:
         """Maps float `[..., D]` to `[..., D]`; tap as in `functional.feed_forward`."""
-        config, activation = self.config, inner_activation(self.config)
+        config = self.config
+        options: dict[str, Any] = {
+            "activation": inner_activation(config), "tap": tap, "products": self.products,
+        }  # fmt: skip
 
         def projection(
             name: str, axes: AxisNames, shape: Callable[[ModelConfig], tuple[int, int]],
@@ -59,12 +66,12 @@ class FeedForward(nn.Module):
         )
         if not config.is_gated:
             params = FeedForwardParams(up_kernel, down_kernel, up_bias, down_bias)
-            return feed_forward(params, x, activation=activation, tap=tap)
+            return feed_forward(params, x, **options)
         gate_kernel, gate_bias = projection("gate", inward, lambda c: (c.d_model, c.ff_dim))
         gated = GatedFeedForwardParams(
             gate_kernel, up_kernel, down_kernel, gate_bias, up_bias, down_bias
         )
-        return gated_feed_forward(gated, x, activation=activation, tap=tap)
+        return gated_feed_forward(gated, x, **options)
 
 
 def inner_activation(config: ModelConfig) -> str:

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -119,47 +119,40 @@ class Stack(nn.Module):
             is_scanned = layer_execution(config).name == "scan"
         options = {"deterministic": deterministic, "return_weights": return_weights}
         x = nn.with_logical_constraint(x, _RESIDUAL_AXES)  # [B, T, D]
+        first, period = len(config.first_layers), max(1, len(config.layers))
         outputs: list[BlockOutput] = []
-        for step in self._steps(x, layers, options, is_scanned=is_scanned):
-            outputs.append(step(x))
-            x = outputs[-1].x  # [B, T, D]
-        values = [(o.weights if return_weights else None, o.taps) for o in outputs]
-        weights, read = jax.tree.map(lambda *parts: jnp.concatenate(parts), *values)  # [L, ...]
-        # Without a cache, returning cross_cache would keep keys and values of all layers alive.
-        if cache is None:
-            return StackOutput(x, weights=weights, taps=read)
-        first = len(config.first_layers) if is_scanned else None
-        new_cache, new_cross_cache = (
-            join_caches([getattr(output, name) for output in outputs], scan_index=first)
-            for name in ("cache", "cross_cache")
-        )
-        return StackOutput(x, new_cache, cross_cache or new_cross_cache, weights, read)
-
-    @nn.nowrap  # Flax would look for arrays in the iterator
-    def _steps(
-        self, x: jax.Array, layers: list[LayerInputs], options: dict[str, bool], *,
-        is_scanned: bool,
-    ) -> Iterator[Callable[[jax.Array], BlockOutput]]:  # fmt: skip
-        """Functions of x `[B, T, D]` that run the layers in order: one by one, or as a scan."""
-        first, period = len(self.config.first_layers), max(1, len(self.config.layers))
         for name, group in zip(GROUPS, (layers[:first], layers[first:]), strict=True):
             if not group:
                 continue
             block, num_scanned = self._make_block(name, x, group), 0
             if is_scanned and name == "layers":
                 num_scanned = len(group) // period * period  # whole repeats of the pattern
-                yield functools.partial(
-                    self._scan, block, pattern=group[:period], repeats=num_scanned // period,
-                    options=options,
-                )  # fmt: skip
-            # Split once, outside the layers; see `layer_variables`.
+                repeats = num_scanned // period
+                output = self._scan(block, x, group[:period], repeats=repeats, options=options)
+                outputs.append(output)
+                x = output.x  # [B, T, D]
+            # Split once, outside the layers; see `layer_variables`. While the model is initialized,
+            # parameters are in boxes with the names of all their axes.
             stored = {name: tree for name, tree in block.variables.items() if name not in _SOWN}
-            stored = nn.unbox(stored)  # names of stacked axes, while the model is initialized
-            variables_of_layers = layer_variables(stored, num_scanned, len(group))
-            for layer, variables in zip(group[num_scanned:], variables_of_layers, strict=True):
-                select = functools.partial(lambda selected, _: selected, variables)
+            variables = layer_variables(nn.unbox(stored), num_scanned, len(group))
+            for layer, layer_tree in zip(group[num_scanned:], variables, strict=True):
+                select = functools.partial(lambda selected, _: selected, layer_tree)
                 run_layer = self._layer_function(layer, options, select, prevent_cse=True)
-                yield functools.partial(run_layer, block)
+                outputs.append(run_layer(block, x))
+                x = outputs[-1].x  # [B, T, D]
+        values = [(o.weights if return_weights else None, o.taps) for o in outputs]
+        weights, read = jax.tree.map(lambda *parts: jnp.concatenate(parts), *values)  # [L, ...]
+        # Without a cache, returning cross_cache would keep keys and values of all layers alive.
+        if cache is None:
+            return StackOutput(x, weights=weights, taps=read)
+        new_cache, new_cross_cache = (
+            join_caches(
+                [getattr(output, name) for output in outputs],
+                scan_index=first if is_scanned else None,
+            )
+            for name in ("cache", "cross_cache")
+        )
+        return StackOutput(x, new_cache, cross_cache or new_cross_cache, weights, read)
 
     def _make_block(self, name: str, x: jax.Array, group: list[LayerInputs]) -> nn.Module:
         """Creates the block that holds the stacked parameters of a group of layers."""
@@ -202,7 +195,7 @@ class Stack(nn.Module):
         return nn.map_variables(run_layer, _STORED, trans_in_fn=select)
 
     def _scan(
-        self, block: nn.Module, x: jax.Array, *, pattern: list[LayerInputs], repeats: int,
+        self, block: nn.Module, x: jax.Array, pattern: list[LayerInputs], *, repeats: int,
         options: dict[str, bool],
     ) -> BlockOutput:  # fmt: skip
         """Runs the repeats of the layer pattern as one scan."""
@@ -265,11 +258,7 @@ def _run_layer(
         if any(p.name == "tap" or p.kind is p.VAR_KEYWORD for p in parameters):
             known["tap"] = tap
     output = block(x, context, cache=cache, cross_cache=cross_cache, **options, **known)
-    crosses = context.encoded is not None or cross_cache is not None
-    output = check_block_output(
-        block, output, x, cache=cache, cross_cached=crosses and cache is not None,
-        return_weights=options.get("return_weights", False),
-    )  # fmt: skip
+    output = check_block_output(block, output, x, cache=cache)
     if tap is not None:
         output = output._replace(x=tap("hidden", output.x), taps=tap.values)
         tap.check_all_found(type(block).__name__, is_custom=type(block) is not Block)

@@ -1,13 +1,16 @@
 """Random models, and beam search of them by lists of hypotheses in float64."""
 
+import dataclasses
 import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxformer.config import BeamSearchConfig
 from jaxformer.inference import beam_search
 
+SETTINGS = {field.name for field in dataclasses.fields(BeamSearchConfig)}
 NODES = 97  # the random models' states; a prime, so that states depend on the whole prefix
 END = 1
 
@@ -37,6 +40,12 @@ def log_softmax(logits):
         )
 
 
+def search_with(step, cache, start, **options):
+    """Beam search with settings and other options in one dict."""
+    settings = {name: options.pop(name) for name in SETTINGS & options.keys()}
+    return beam_search(step, cache, start, search=BeamSearchConfig(**settings), **options)
+
+
 @functools.cache
 def searcher(**options):
     @jax.jit
@@ -48,7 +57,7 @@ def searcher(**options):
 
         zeros = jnp.zeros_like(start)
         cache = {"row": jnp.arange(len(start)), "node": zeros}
-        return beam_search(step, cache, start, **{"end_tokens": [END], **options})
+        return search_with(step, cache, start, **{"end_tokens": [END], **options})
 
     return lambda *arguments: jax.tree.map(np.asarray, search(*arguments))
 

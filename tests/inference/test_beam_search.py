@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxformer.inference import beam_search
 from jaxformer.inference.beams import largest
 from tests.inference.beams_by_hand import (
     END,
@@ -15,6 +14,7 @@ from tests.inference.beams_by_hand import (
     hypotheses,
     next_node,
     random_tables,
+    search_with,
     searcher,
 )
 
@@ -97,7 +97,7 @@ def test_beam_search_early_stopping(early_stopping, expected, steps):
         jax.debug.callback(lambda _: calls.append(1), tokens)
         return table[cache, tokens], cache + 1
 
-    beams = beam_search(
+    beams = search_with(
         step, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32), beam_size=2, max_new_tokens=6,
         end_tokens=[0], early_stopping=early_stopping, num_best=2,
     )  # fmt: skip
@@ -132,7 +132,7 @@ def test_beam_search_gathers_every_leaf_of_the_cache():
     }  # fmt: skip
     options = {"beam_size": beam_size, "max_new_tokens": longest, "num_best": beam_size}
     options |= {"end_tokens": (END,), "early_stopping": "never"}
-    search = functools.partial(beam_search, step, **options)
+    search = functools.partial(search_with, step, **options)
     beams = jax.jit(search)(cache, start)
     jax.effects_barrier()
     # What the history leaf says is what the nodes, and so the logits, came from.
@@ -166,7 +166,7 @@ def constant(logits, beam_size, batch=1, dtype=jnp.float32, **options):
         return jnp.tile(jnp.asarray(logits, dtype), (len(tokens), 1)), cache
 
     start = jnp.zeros(batch, jnp.int32)
-    return beam_search(step, (), start, beam_size=beam_size, num_best=beam_size, **options)
+    return search_with(step, (), start, beam_size=beam_size, num_best=beam_size, **options)
 
 
 def test_beam_search_ties_go_to_the_lower_beam_then_the_lower_token():
@@ -234,7 +234,7 @@ def test_beam_search_stops_where_nothing_runs_on(value, early_stopping):
         return jnp.full((len(tokens), 3), value), cache
 
     search = functools.partial(
-        beam_search, step, (), np.zeros(1, int), beam_size=2, max_new_tokens=3, end_tokens=[0],
+        search_with, step, (), np.zeros(1, int), beam_size=2, max_new_tokens=3, end_tokens=[0],
         num_best=2, early_stopping=early_stopping,
     )  # fmt: skip
     beams = jax.jit(search)()

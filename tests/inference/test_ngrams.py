@@ -1,9 +1,10 @@
 """N-grams that must not repeat, beside a plain Python reference."""
 
-import jax
+import chex
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from absl.testing import parameterized
 
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.inference import repeated_ngrams
@@ -12,20 +13,22 @@ from tests.inference.by_hand import repeated_by_hand
 VOCAB = 5
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 12])
-def test_repeated_ngrams_are_those_of_a_search_by_hand(size):
-    rows, width = 60, 11
-    random = np.random.RandomState(size)
-    tokens = random.randint(3, size=(rows, width))  # few, so that much repeats
-    lengths = random.randint(width + 1, size=rows)
-    banned = jax.jit(repeated_ngrams, static_argnums=(2, 3))(tokens, lengths, size, VOCAB)
-    repeated = [set(np.flatnonzero(row).tolist()) for row in banned]
-    expected = [
-        repeated_by_hand(row[:length].tolist(), size)
-        for row, length in zip(tokens, lengths, strict=True)
-    ]
-    assert repeated == expected
-    assert any(expected) == (size < 7)  # or the test shows nothing
+class RepeatedNgramsTest(chex.TestCase):
+    @chex.variants(with_jit=True, without_jit=True)
+    @parameterized.parameters(1, 2, 3, 7, 12)
+    def test_are_those_of_a_search_by_hand(self, size):
+        rows, width = 60, 11
+        random = np.random.RandomState(size)
+        tokens = random.randint(3, size=(rows, width))  # few, so that much repeats
+        lengths = random.randint(width + 1, size=rows)
+        banned = self.variant(repeated_ngrams, static_argnums=(2, 3))(tokens, lengths, size, VOCAB)
+        repeated = [set(np.flatnonzero(row).tolist()) for row in banned]
+        expected = [
+            repeated_by_hand(row[:length].tolist(), size)
+            for row, length in zip(tokens, lengths, strict=True)
+        ]
+        assert repeated == expected
+        assert any(expected) == (size < 7)  # or the test shows nothing
 
 
 def test_repeated_ngrams_take_any_leading_axes():

@@ -9,7 +9,6 @@ import pytest
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig
-from jaxformer.functional import dot_product_attention
 from jaxformer.models import Decoder, EncoderDecoder, SequenceClassifier, Transformer
 from jaxformer.models.model import _draw_params
 from jaxformer.modules.initializers import normal_init
@@ -44,19 +43,7 @@ def test_equal_models_compile_one_program_to_draw_their_parameters():
     assert _draw_params._cache_size() == before + 1
 
 
-def test_a_model_that_cannot_be_hashed_draws_the_same_shapes():
-    class Attention:
-        __hash__ = None
-
-        def __call__(self, *arrays, **options):
-            return dot_product_attention(*arrays, **options)
-
-    model, rng = Transformer(ModelConfig(**SIZES), attention_fn=Attention()), jax.random.key(0)
-    expected = jax.eval_shape(Transformer(ModelConfig(**SIZES)).init_params, rng)
-    assert jax.eval_shape(model.init_params, rng) == expected
-
-
 def test_parameters_in_bfloat16_are_drawn_in_float32_and_rounded():
-    draw = normal_init(ModelConfig(**SIZES))
+    draw = normal_init(0.02)
     wide, narrow = (draw(jax.random.key(0), (37, 41), d) for d in (jnp.float32, jnp.bfloat16))
     chex.assert_trees_all_equal(narrow, wide.astype(jnp.bfloat16))

@@ -129,8 +129,6 @@ def no_structure(query, key, value):
              block=block_that_returns(BlockOutput),
              inputs={"cache": init_cache(CONFIG, B, CAPACITY)},
          ), ConfigError, "must return its cache", "got none from OwnBlock"),
-        (decode(block=block_that_returns(BlockOutput), inputs={"return_weights": True}),
-         ConfigError, "must return AttentionWeights", "NoneType from OwnBlock"),
     ],
 )  # fmt: skip
 def test_parts_that_do_not_fit_are_refused_in_one_line(row):

@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from jaxformer.config import ModelConfig
-from jaxformer.modules import Block, FeedForward, MultiHeadAttention, Norm
+from jaxformer.config import ExpertsConfig, ModelConfig
+from jaxformer.functional import Products
+from jaxformer.modules import (
+    Block,
+    Embedding,
+    ExpertsFeedForward,
+    FeedForward,
+    MultiHeadAttention,
+    Norm,
+)
 
 CONFIG = ModelConfig(max_len=16, num_layers=3, d_model=12, num_heads=3, positions="none")
 X = jax.random.normal(jax.random.key(1), (2, 5, 12))
@@ -104,3 +112,33 @@ def test_block_dropout_needs_training_mode_and_an_rng():
     ]
     np.testing.assert_array_equal(dropped[0], dropped[1])
     assert float(jnp.abs(dropped[0] - dropped[2]).max()) > 1e-3
+
+
+HIGHEST = Products(precision="highest")
+EXPERTS = ExpertsConfig(num_experts=5, num_experts_per_token=2)
+NARROW = dataclasses.replace(CONFIG, vocab_size=11, embedding_dim=7)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        FeedForward(CONFIG, products=HIGHEST),
+        FeedForward(dataclasses.replace(CONFIG, activation="geglu"), products=HIGHEST),
+        ExpertsFeedForward(CONFIG, EXPERTS, products=HIGHEST),
+        Embedding(NARROW, products=HIGHEST),
+    ],
+    ids=["plain", "gated", "experts", "embedding"],
+)
+def test_layers_have_a_precision_of_their_products(layer):
+    def output(x):
+        if not isinstance(layer, Embedding):
+            return layer.init_with_output(jax.random.key(0), x)[0]
+
+        def logits(layer):
+            layer(jnp.zeros(3, int))
+            return layer.logits(layer.narrowed(x))
+
+        return nn.init_with_output(logits, layer)(jax.random.key(0))[0]
+
+    program = str(jax.make_jaxpr(output)(X))
+    assert "Precision.HIGHEST" in program and "precision=None" not in program
