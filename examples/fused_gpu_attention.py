@@ -51,7 +51,7 @@ if not ON_GPU:
     assert_attention_contract(fused_attention, without=("nan_padding", "empty_rows"))
 for name, attend in {"tokamax": fused_attention, "jaxformer": dot_product_attention}.items():
     model, optimizer = Decoder(config, attention_fn=attend), optax.adam(1e-2)
-    params = jax.jit(model.init)(jax.random.key(0), tokens)["params"]
+    params = model.init_params(jax.random.key(0))
     state = TrainState.create(params, optimizer)
     step = jax.jit(make_train_step(language_model_loss(model), optimizer, seed=0))
     for number in range(STEPS):

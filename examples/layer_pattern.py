@@ -23,7 +23,7 @@ tokens = np.random.default_rng(0).integers(0, config.vocab_size, (1, config.max_
 def compile_scan(depth):
     """Compile time in seconds, and the number of lines of HLO."""
     model = Decoder(dataclasses.replace(config, num_layers=depth))
-    variables = jax.eval_shape(model.init, jax.random.key(0), tokens)
+    variables = {"params": jax.eval_shape(model.init_params, jax.random.key(0))}
     start = time.perf_counter()
     program = jax.jit(model.apply).lower(variables, tokens).compile()
     return time.perf_counter() - start, program.as_text().count("\n")
@@ -35,7 +35,7 @@ scanned, looped = (
     Decoder(dataclasses.replace(config, num_layers=FEW, layer_execution=name))
     for name in ("scan", "loop")
 )
-variables = jax.jit(scanned.init)(jax.random.key(0), tokens)
+variables = {"params": scanned.init_params(jax.random.key(0))}
 first, second = (jax.jit(model.apply)(variables, tokens).logits for model in (scanned, looped))
 gap = abs(first - second).max()
 print(f"{FEW} layers, scanned and looped: logits up to {abs(first).max():.2f} differ by {gap:.0e}")

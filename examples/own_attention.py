@@ -57,7 +57,7 @@ for name, functions, layers in [
 ]:
     model = Decoder(dataclasses.replace(config, layers=layers), attention_fn=functions)
     optimizer = optax.adam(1e-2)
-    params = jax.jit(model.init)(jax.random.key(0), tokens)["params"]
+    params = model.init_params(jax.random.key(0))
     state = TrainState.create(params, optimizer)
     step = jax.jit(make_train_step(language_model_loss(model), optimizer, seed=0))
     for _ in range(STEPS):

@@ -56,7 +56,7 @@ config = ModelConfig(vocab_size=128, max_len=LENGTH, num_layers=2, d_model=64, n
 experts = functools.partial(Block, feed_forward=MixtureOfExperts)
 for name, block in [("in parallel", ParallelBlock), ("with experts", experts)]:
     model, optimizer = Decoder(config, block=block), optax.adam(1e-2)
-    params = jax.jit(model.init)(jax.random.key(0), np.zeros((1, 2), int))["params"]
+    params = model.init_params(jax.random.key(0))
     state, loss = TrainState.create(params, optimizer), language_model_loss(model)
     step = jax.jit(make_train_step(loss, optimizer, seed=0))
     for number in range(STEPS):

@@ -62,7 +62,7 @@ def train(step, shape):
     return np.array(losses)
 
 
-start = jax.jit(model.init)(jax.random.key(0), np.zeros((1, 2), np.int32))["params"]
+start = model.init_params(jax.random.key(0))
 DEVICES = jax.device_count()
 on_all = jax.pmap(
     functools.partial(train_step, axis_name="devices"), "devices",

@@ -52,7 +52,7 @@ def accuracy(model, params):
 
 
 rng = np.random.default_rng(0)
-params = jax.jit(model.init)(jax.random.key(0), make_batch(rng)["tokens"])["params"]
+params = model.init_params(jax.random.key(0))
 state = TrainState.create(params, optimizer)
 train_step = jax.jit(make_train_step(language_model_loss(model), optimizer, seed=0))
 for step in range(STEPS):

@@ -51,7 +51,7 @@ config = ModelConfig(vocab_size=128, max_len=LONG, num_layers=2, d_model=64, num
 lost = []
 for name, scheme in [("log-distance", LogDistance(num_heads=HEADS)), ("rotary", None)]:
     model, optimizer = Decoder(config, position_scheme=scheme), optax.adam(1e-2)
-    params = jax.jit(model.init)(jax.random.key(0), np.zeros((1, 2), int))["params"]
+    params = model.init_params(jax.random.key(0))
     state, loss = TrainState.create(params, optimizer), language_model_loss(model)
     step, evaluate = (
         jax.jit(make_train_step(loss, optimizer, seed=0)),

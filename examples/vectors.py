@@ -55,7 +55,8 @@ def step(params, opt_state, key):
     return optax.apply_updates(params, updates), opt_state, value
 
 
-params = jax.jit(model.init)(jax.random.key(0), draw(jax.random.key(0))[0])["params"]
+variables = jax.jit(model.init)(jax.random.key(0), draw(jax.random.key(0))[0])
+params = nn.unbox(variables)["params"]
 opt_state, losses = optimizer.init(params), []
 for key in jax.random.split(jax.random.key(1), STEPS):
     params, opt_state, loss = step(params, opt_state, key)

@@ -113,7 +113,7 @@ def plain(size: str, length: int, chip: Accelerator) -> Figures | None:
         )
 
     tokens = jax.ShapeDtypeStruct((NUM_CHIPS * rows, length), jnp.int32)
-    params = jax.eval_shape(model.init, jax.random.key(0), tokens)["params"]
+    params = jax.eval_shape(model.init_params, jax.random.key(0))
     state = placed((params, jax.eval_shape(optimizer.init, params)))
     batch = placed({"tokens": tokens, "labels": tokens}, "data")
     step = plain_step(model, optimizer)

@@ -47,8 +47,7 @@ def encoder_config(vocab_size: int = 1000) -> ModelConfig:
 
 def count_parameters(config: ModelConfig) -> dict[str, int]:
     """Parameters of the embedding and of the layers."""
-    tokens = jnp.zeros((1, LENGTH), jnp.int32)
-    params = jax.eval_shape(Encoder(config).init, jax.random.key(0), tokens)["params"]
+    params = jax.eval_shape(Encoder(config).init_params, jax.random.key(0))
     sizes = {name: count_numbers(part) for name, part in params.items()}
     return {"embedding": sizes.pop("embedding"), "layers": sum(sizes.values())}
 
@@ -74,7 +73,7 @@ def encode(config: ModelConfig, batch_size: int = BATCH) -> Encoded:
     tokens, labels = rng.integers(config.vocab_size, size=(2, batch_size, LENGTH))
     lengths = LENGTH - np.arange(batch_size) % 30
     real = np.arange(LENGTH) < lengths[:, None]
-    variables = jax.jit(model.init)(jax.random.key(0), jnp.asarray(tokens))
+    variables = {"params": model.init_params(jax.random.key(0))}
     run = jax.jit(model.apply)
     hidden, other_padding = (
         run(variables, jnp.asarray(rows), lengths=jnp.asarray(lengths)).hidden

@@ -50,7 +50,7 @@ def generate(
         >>> from jaxformer.models import Decoder
         >>> config = ModelConfig(vocab_size=5, max_len=8, num_layers=1, d_model=4, num_heads=2)
         >>> model = Decoder(config)
-        >>> params = model.init(jax.random.key(0), jnp.zeros((1, 2), int))["params"]
+        >>> params = model.init_params(jax.random.key(0))
         >>> new = generate(model, params, [[1], [2, 3]], max_new_tokens=4, rng=jax.random.key(0))
         >>> [tokens.shape for tokens in new]
         [(4,), (4,)]

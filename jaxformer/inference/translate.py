@@ -68,9 +68,8 @@ def translate(
         ...     architecture="encoder_decoder", vocab_size=5, max_len=8, num_layers=1, d_model=4,
         ...     num_heads=2,
         ... )
-        >>> tokens = np.zeros((1, 2), int)
         >>> model = EncoderDecoder(config)
-        >>> params = model.init(jax.random.key(0), tokens, tokens)["params"]
+        >>> params = model.init_params(jax.random.key(0))
         >>> rows = translate(model, params, [[1], [2, 3]], start_token=0, end_tokens=[0])
         >>> [len(hypotheses) for hypotheses in rows]
         [1, 1]

@@ -119,7 +119,7 @@ def load_huggingface(
         >>> config = ModelConfig(
         ...     vocab_size=11, max_len=8, num_layers=2, d_model=4, num_heads=2, positions="learned"
         ... )
-        >>> params = Decoder(config).init(jax.random.key(0), jnp.zeros((1, 2), int))["params"]
+        >>> params = Decoder(config).init_params(jax.random.key(0))
         >>> folder = pathlib.Path(tempfile.mkdtemp(), "model")
         >>> save_huggingface(folder, HuggingFaceModel(config, params))
         'gpt2'
@@ -169,7 +169,7 @@ def save_huggingface(
         ConfigError: the chosen family, or every family, cannot represent the model, or the folder
             already has weights.
     """
-    folder, config, params = as_path(folder), model.config.without_mup, model.params
+    folder, config, params = as_path(folder), model.config.without_mup, nn.unbox(model.params)
     kind = kind_of_params(config, params)
     family, fields = _family_for(config, params, kind, model_type, model.model_type)
     name = next(name for name, kind_of_class in family.classes.items() if kind_of_class == kind)
