@@ -43,7 +43,7 @@ class ExpertsFeedForward(nn.Module):
         >>> experts = ExpertsConfig(num_experts=3, num_experts_per_token=2)
         >>> layer, x = ExpertsFeedForward(config, experts), jnp.ones((2, 4))
         >>> variables = layer.init(jax.random.key(0), x)
-        >>> jax.tree.map(jnp.shape, variables["params"])["gate_kernel"]
+        >>> jax.tree.map(jnp.shape, nn.unbox(variables)["params"])["gate_kernel"]
         (3, 4, 16)
         >>> sorted(variables["losses"])
         ['load_balancing']

@@ -67,7 +67,7 @@ class Stack(nn.Module):
         ...     max_len=8, num_layers=3, d_model=4, num_heads=2, positions="none"
         ... )
         >>> variables = Stack(config).init(jax.random.key(0), jnp.ones((2, 5, 4)))
-        >>> variables["params"]["layers"]["attention"]["query_kernel"].shape
+        >>> nn.unbox(variables)["params"]["layers"]["attention"]["query_kernel"].shape
         (3, 4, 4)
     """
 
