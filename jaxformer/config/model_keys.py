@@ -101,7 +101,8 @@ class ModelKeys(Config):
         activation: activation of the feed-forward layers. "relu2" is the square of ReLU (So et
             al., "Primer", 2021). "swiglu", "geglu" and "geglu_tanh" add a gate
             projection (Shazeer, "GLU Variants Improve Transformer", 2020). "gelu_tanh"
-            and "geglu_tanh" use the tanh approximation of GELU.
+            and "geglu_tanh" use the tanh approximation of GELU. "clamped_swiglu" is that of
+            gpt-oss (OpenAI, 2025).
         experts: mixture of experts in the feed-forward layers; if not set, each is a single
             network.
         use_bias: whether projections and layer norms have biases. qkv_bias, attention_output_bias,
@@ -183,8 +184,9 @@ class ModelKeys(Config):
     residual: Literal["sequential", "parallel", "parallel_one_norm"] = "sequential"
     residual_scale: PositiveFloat = 1.0
     activation: Literal[
-        "relu", "relu2", "gelu", "gelu_tanh", "silu", "swiglu", "geglu", "geglu_tanh"
-    ] = "gelu"
+        "relu", "relu2", "gelu", "gelu_tanh", "silu", "swiglu", "geglu", "geglu_tanh",
+        "clamped_swiglu",
+    ] = "gelu"  # fmt: skip
     experts: ExpertsConfig | None = None
     use_bias: bool = True
     qkv_bias: bool | None = None
@@ -230,7 +232,7 @@ class ModelKeys(Config):
     @property
     def is_gated(self) -> bool:
         """Whether the feed-forward layer has a gate projection."""
-        return self.activation in ("swiglu", "geglu", "geglu_tanh")
+        return self.activation in ("swiglu", "geglu", "geglu_tanh", "clamped_swiglu")
 
     def has_bias(self, part: BiasedPart) -> bool:
         """Whether a part of the layers has biases, the default `use_bias` filled in."""

@@ -61,6 +61,20 @@ _ACTIVATIONS: dict[str, Activation] = {
 }
 
 
+def _clamped_silu(gate: jax.Array, up: jax.Array) -> jax.Array:
+    """SwiGLU of OpenAI, "gpt-oss-120b & gpt-oss-20b Model Card", 2025."""
+    gate, up = jnp.minimum(gate, 7.0), jnp.clip(up, -7.0, 7.0)
+    return gate * jax.nn.sigmoid(1.702 * gate) * (up + 1)
+
+
+def gate_function(name: str) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    """Function of the gate and up projections, by the activation of the gate."""
+    check_choice("activation", name, (*_ACTIVATIONS, "clamped_silu"))
+    if name == "clamped_silu":
+        return _clamped_silu
+    return lambda gate, up: _ACTIVATIONS[name](gate) * up
+
+
 def activation_function(name: str) -> Activation:
     """Activation function by name."""
     check_choice("activation", name, _ACTIVATIONS)
@@ -119,13 +133,15 @@ def gated_feed_forward(
 ) -> jax.Array:  # fmt: skip
     """Gated feed-forward layer: SwiGLU with the activation "silu", GEGLU with "gelu".
 
-    It computes `(activation(x W_gate + b_gate) * (x W_up + b_up)) W_down + b_down`.
+    It computes `(activation(x W_gate + b_gate) * (x W_up + b_up)) W_down + b_down`. With
+    "clamped_silu", both projections g and u are clamped to at most 7, and u to at least -7, and the
+    product is `g sigmoid(1.702 g) (u + 1)`, as in gpt-oss (OpenAI, 2025).
 
     Args:
         params: the three projections.
         x: float `[..., D]`.
-        activation: "relu", "relu2" (its square), "gelu" (with the error function), "gelu_tanh"
-            or "silu".
+        activation: "relu", "relu2" (its square), "gelu" (with the error function), "gelu_tanh",
+            "silu" or "clamped_silu".
         tap: reads and edits "feed_forward_activations", float `[..., F]`.
         products: precision and function of the matrix products.
 
@@ -145,7 +161,7 @@ def gated_feed_forward(
         >>> gated_feed_forward(params, jnp.ones(2), activation="relu").tolist()
         [8.0, 8.0]
     """
-    activate, width = activation_function(activation), input_width(x)
+    product, width = gate_function(activation), input_width(x)
     check_fields("params", params, GatedFeedForwardParams)
     gate_width = check_linear("gate_kernel", width, params.gate_kernel, params.gate_bias)
     up_width = check_linear("up_kernel", width, params.up_kernel, params.up_bias)
@@ -158,6 +174,6 @@ def gated_feed_forward(
     project = functools.partial(linear, products=products)
     gate = project(x, params.gate_kernel, params.gate_bias, name="gate_kernel")
     up = project(x, params.up_kernel, params.up_bias, name="up_kernel")
-    hidden = activate(gate) * up  # [..., F]
+    hidden = product(gate, up)  # [..., F]
     hidden = hidden if tap is None else tap("feed_forward_activations", hidden)
     return project(hidden, params.down_kernel, params.down_bias, name="down_kernel")

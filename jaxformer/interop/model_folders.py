@@ -19,6 +19,7 @@ from jaxformer.interop.conversion.weights import read_params
 from jaxformer.interop.families.registry import MODEL_CLASSES, family_of
 from jaxformer.interop.generation_config import SpecialTokens, read_special_tokens
 from jaxformer.interop.hub import FILES
+from jaxformer.interop.mxfp4 import with_dequantized
 from jaxformer.interop.safetensors import Tensor, open_tensors
 from jaxformer.interop.tokenizers.loading import Tokenizers, load_tokenizers
 from jaxformer.models.init_shapes import init_shapes
@@ -156,7 +157,7 @@ def open_huggingface(
             f"ignore=({ADAPTER_CONFIG!r},), or --ignore {ADAPTER_CONFIG}; then "
             "interop.load_adapter reads the adapter"
         )
-    tensors = open_tensors(folder)
+    tensors = with_dequantized(open_tensors(folder))
     family, kind = family_of(values, where, tensors)
     written = re.match(r"(\d+)\.(\d+)", str(values.get("transformers_version")))
     if written and (int(written[1]), int(written[2])) > _COMPARED:

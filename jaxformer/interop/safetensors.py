@@ -1,5 +1,6 @@
 """Safetensors files and folders of them: tensors are read when they are needed."""
 
+import functools
 import json
 import math
 import os
@@ -42,15 +43,9 @@ class Tensor(NamedTuple):
     """A tensor of an open file."""
 
     path: pathlib.Path
-    file: Any
-    name: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-
-    def read(self) -> np.ndarray:
-        """A copy of its data."""
-        array: np.ndarray = self.file.get_tensor(self.name)
-        return array
+    read: Callable[[], np.ndarray]  # a copy of its data
 
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
@@ -74,7 +69,8 @@ def read_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
                 f"{path}: the dtype of tensor {shown(name)} must be one of {', '.join(_DTYPES)}, "
                 f"got {code}; convert the tensor, or use another version of the model"
             )
-        tensors[name] = Tensor(path, file, name, np.dtype(_DTYPES[code]), shape)
+        read = functools.partial(file.get_tensor, name)
+        tensors[name] = Tensor(path, np.dtype(_DTYPES[code]), shape, read)
     return tensors
 
 

@@ -17,7 +17,9 @@ from jaxformer.functional.linear import DEFAULT_PRODUCTS, Products
 from jaxformer.functional.taps import LayerTaps
 from jaxformer.modules.initializers import AxisNames, bias_param, kernel_param
 
-_GATE_ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh"}
+_GATE_ACTIVATIONS = {
+    "swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "clamped_swiglu": "clamped_silu"
+}  # fmt: skip
 
 
 class FeedForward(nn.Module):

@@ -61,6 +61,21 @@ def test_feed_forward_equals_numpy(layer, params, default, activation):
         chex.assert_trees_all_close(result, reference(params, X, activation), rtol=0, atol=1e-13)
 
 
+def test_clamped_gate_equals_numpy():
+    x = 5 * X
+    gate = x @ GATED.gate_kernel + GATED.gate_bias
+    up = x @ GATED.up_kernel + GATED.up_bias
+    for projection, least, most in ((gate, -np.inf, 7), (up, -7, 7)):
+        clamped = [(projection < least).any(), (projection > most).any()]
+        assert clamped == [least == -7, True]
+    gate, up = np.minimum(gate, 7), np.clip(up, -7, 7)
+    hidden = gate / (1 + np.exp(-1.702 * gate)) * (up + 1)
+    expected = hidden @ GATED.down_kernel + GATED.down_bias
+    with jax.enable_x64(True):
+        result = gated(GATED, x, activation="clamped_silu")
+    chex.assert_trees_all_close(result, expected, rtol=0, atol=1e-12)
+
+
 @LAYERS
 def test_feed_forward_without_biases_is_that_with_zeros(layer, params, default):
     bare = params._replace(**{name: None for name in params._fields if "bias" in name})

@@ -80,7 +80,7 @@ CALLS = {
         ({"params": GATED._replace(gate_bias=ones(1))}, "gate_bias"),
         ({"params": GATED._replace(down_kernel=ones(7, 3), down_bias=None)}, "down_kernel"),
         ({"x": "x"}, "x"),
-        ({"activation": "SiLU"}, "activation", ACTIVATIONS, "got 'SiLU'"),
+        ({"activation": "SiLU"}, "activation", "'silu' or 'clamped_silu', got 'SiLU'"),
     ],
     "mixture_of_experts": [
         ({"params": GATED}, "params"),

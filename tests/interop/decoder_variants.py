@@ -91,14 +91,12 @@ _LLAMA = dict(
 )  # fmt: skip
 LLAMA = of_family("llama", "LlamaForCausalLM", _LLAMA, {
     "": fields(),
-    "many-heads": fields(num_key_value_heads=4, rms_norm_eps=1e-2, hidden_act="gelu"),
     "biases": fields(attention_bias=True, mlp_bias=True),
     "tied": fields(tie_word_embeddings=True, hidden_act="gelu_pytorch_tanh"),
     "wide-heads": fields(
         head_dim=14, rope_parameters=dict(rope_type="default", rope_theta=5e5)
     ),
     "llama3": _rope(rope_type="llama3", rope_theta=500.0, **_LLAMA3),
-    "linear": _rope(rope_type="linear", rope_theta=1e4, factor=3.0),
     "score": of_class("LlamaForSequenceClassification", num_labels=1),
     "yarn": _rope(**_YARN),
     "yarn-factor": _rope(**_YARN, attention_factor=1.3),
@@ -115,10 +113,6 @@ LLAMA = of_family("llama", "LlamaForCausalLM", _LLAMA, {
         dict(rope_parameters=..., rope_theta=3e3, rope_scaling=dict(type="linear", factor=2.0),
              dtype=..., torch_dtype="float16", pretraining_tp=1, head_dim=..., mlp_bias=...),
         surplus=_inv_freq(2, 5),
-    ),
-    "older-llama3": older(
-        dict(rope_parameters=..., rope_theta=500.0,
-             rope_scaling=dict(rope_type="llama3", **_LLAMA3))
     ),
 })  # fmt: skip
 
@@ -145,7 +139,6 @@ ARCEE = of_family("arcee", "ArceeForCausalLM", _ARCEE, {
 _QWEN2 = _LLAMA | dict(vocab_size=67)
 QWEN2 = of_family("qwen2", "Qwen2ForCausalLM", _QWEN2, {
     "": fields(),
-    "tied": fields(tie_word_embeddings=True),
     "window": fields(
         use_sliding_window=True, sliding_window=5, max_window_layers=1, num_hidden_layers=3
     ),
@@ -165,12 +158,10 @@ QWEN2 = of_family("qwen2", "Qwen2ForCausalLM", _QWEN2, {
 _QWEN3 = _LLAMA | dict(vocab_size=67, hidden_size=37, head_dim=14)
 QWEN3 = of_family("qwen3", "Qwen3ForCausalLM", _QWEN3, {
     "": fields(),
-    "tied": fields(tie_word_embeddings=True),
     "biases-window": fields(
         attention_bias=True, use_sliding_window=True, sliding_window=5, max_window_layers=2,
         num_hidden_layers=3,
     ),
-    "yarn": _rope(**_YARN),
 })  # fmt: skip
 
 _QWEN3_MOE = _QWEN3 | dict(
@@ -183,6 +174,20 @@ QWEN3_MOE = of_family("qwen3_moe", "Qwen3MoeForCausalLM", _QWEN3_MOE, {
     "older": older(
         dict(rope_parameters=..., rope_theta=1e6, rope_scaling=None, num_local_experts=...,
              num_experts=6, max_window_layers=2, sliding_window=None)
+    ),
+})  # fmt: skip
+
+_GPT_OSS = _LLAMA | dict(
+    head_dim=14, intermediate_size=27, num_local_experts=5, num_experts_per_tok=2, sliding_window=4
+)
+GPT_OSS = of_family("gpt_oss", "GptOssForCausalLM", _GPT_OSS, {
+    "": fields(rope_parameters=_YARN | dict(truncate=False)),
+    "classes": of_class("GptOssForSequenceClassification", num_labels=3, attention_bias=False),
+    "older": older(
+        dict(rope_parameters=..., rope_theta=1e4, layer_types=..., swiglu_alpha=...,
+             rope_scaling={name: _YARN[name] for name in _YARN if name != "rope_theta"},
+             experts_per_token=2, initial_context_length=24),
+        base=dict(num_hidden_layers=3),
     ),
 })  # fmt: skip
 
@@ -384,5 +389,5 @@ PHI = of_family("phi", "PhiForCausalLM", _PHI, {
 DECODERS = (
     GPT2 | OPT | NEOX | LLAMA | MISTRAL | ARCEE | QWEN2 | QWEN3 | SMOLLM3 | PHI3 | OLMO | OLMO2
     | OLMO3 | STARCODER2 | GRANITE | GEMMA1 | GEMMA2 | GEMMA3 | FALCON | GPTJ | PHI | MIXTRAL
-    | QWEN3_MOE
+    | QWEN3_MOE | GPT_OSS
 )  # fmt: skip

@@ -57,7 +57,6 @@ ROBERTA = of_family("roberta", "RobertaForMaskedLM", _ROBERTA, {
 XLM_ROBERTA = of_family("xlm-roberta", "XLMRobertaForMaskedLM", _ROBERTA, {
     "": fields(),
     "classes": of_class("XLMRobertaForSequenceClassification", num_labels=5),
-    "score": of_class("XLMRobertaForSequenceClassification", num_labels=1),
     "pooled": of_class("XLMRobertaModel"),
 })  # fmt: skip
 CAMEMBERT = of_family("camembert", "CamembertForMaskedLM", _ROBERTA, {

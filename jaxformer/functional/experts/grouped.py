@@ -32,7 +32,6 @@ from jaxformer.functional.experts.sorting import (
     to_rows,
     weighted_sum,
 )
-from jaxformer.functional.feed_forward import Activation
 from jaxformer.functional.linear import Kernel, Products, linear, matmul
 from jaxformer.functional.platforms import OTHERS, PLATFORMS, by_platform, default_platform
 from jaxformer.functional.sharding import has_explicit_axes, is_one_device
@@ -55,7 +54,7 @@ class Experts(NamedTuple):
 class ExpertOptions(NamedTuple):
     """Functions that every expert computes with."""
 
-    activate: Activation
+    activate: Callable[..., jax.Array]  # of the up projection, or of the gate and it
     products: Products
 
 
@@ -219,7 +218,7 @@ def _exchange(buckets: jax.Array, axis: str | None) -> jax.Array:
 
 
 def _apply_expert(
-    expert: Experts, x: jax.Array, is_real: jax.Array, activate: Activation,
+    expert: Experts, x: jax.Array, is_real: jax.Array, activate: Callable[..., jax.Array],
     project: Callable[..., jax.Array],
 ) -> jax.Array:  # fmt: skip
     """Output `[R, D]` of an expert, or of all by grouped products; 0 where is_real is False."""
@@ -234,5 +233,5 @@ def _apply_expert(
         hidden = activate(up)
     else:
         gate = cut(project(x, expert.gate_kernel, expert.gate_bias, name="gate_kernel"))
-        hidden = activate(gate) * up
+        hidden = activate(gate, up)
     return cut(project(hidden, expert.down_kernel, expert.down_bias, name="down_kernel"))

@@ -19,7 +19,7 @@ from jaxformer.functional.checks import (
 from jaxformer.functional.experts.devices import ExpertsLayout, compute_on_devices
 from jaxformer.functional.experts.grouped import ExpertOptions, Experts
 from jaxformer.functional.experts.routing import route, statistics
-from jaxformer.functional.feed_forward import activation_function, input_width
+from jaxformer.functional.feed_forward import activation_function, gate_function, input_width
 from jaxformer.functional.linear import DEFAULT_PRODUCTS, Kernel, Products, checked_base
 
 
@@ -110,7 +110,7 @@ def mixture_of_experts(
         x: float `[..., D]`.
         num_experts_per_token: k, in 1 .. E.
         activation: "relu", "relu2" (its square), "gelu" (with the error function), "gelu_tanh"
-            or "silu".
+            or "silu"; with gates also "clamped_silu", as in `gated_feed_forward`.
         normalize_weights: whether to scale the weights of a token's k experts to sum to 1. With
             k = 1 that weight is always 1, so the router gets no gradient from the output.
         mask: bool `[...]`, True = real token, which counts in the losses and the load; None = all.
@@ -143,7 +143,8 @@ def mixture_of_experts(
         >>> result.output.tolist(), result.load_balancing_loss.item()
         ([[1.0, 0.0], [0.0, 9.0]], 1.0)
     """
-    options = ExpertOptions(activation_function(activation), products)
+    function = activation_function if params.gate_kernel is None else gate_function
+    options = ExpertOptions(function(activation), products)
     check_fields("products", products, Products)
     num_experts = _check_params(params, x)
     if not is_int(num_experts_per_token, 1, num_experts):

@@ -13,8 +13,7 @@ PROBLEM_TYPES: tuple[ProblemType, ...] = get_args(ProblemType)
 # Fields of every config in transformers, with the only supported value.
 _FIXED: dict[str, Any] = {
     "pruned_heads": {}, "add_cross_attention": False, "cross_attention_hidden_size": None,
-    "tie_encoder_decoder": False, "quantization_config": None, "per_layer_config": None,
-    "is_causal": True,
+    "tie_encoder_decoder": False, "per_layer_config": None, "is_causal": True,
 }  # fmt: skip
 
 
@@ -36,6 +35,9 @@ class ConfigFields:
         self._tensors = frozenset(tensors)
         for name, only in _FIXED.items():
             self.require(name, only)
+        # Weights in MXFP4 are dequantized when they are read.
+        if self.take("quantization_config", dict, {}).get("quant_method") != "mxfp4":
+            self.require("quantization_config", None, {})
 
     def __contains__(self, name: str) -> bool:
         return name in self._values

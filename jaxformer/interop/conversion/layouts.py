@@ -27,6 +27,7 @@ class Layout:
     # Parameters are interleaved by groups of heads, not concatenated: the queries of a key/value
     # head, its key, its value, then those of the next.
     by_group: bool = False
+    alternating: bool = False  # outputs of its parameters alternate
     skipped_rows: int = 0  # unused rows at its start; they are written as zeros
     leading: bool = False  # it has a leading axis of size 1
     when: Callable[[ModelConfig], bool] | None = None  # whether a model has this tensor
@@ -48,7 +49,8 @@ class Layout:
         tensor = tensor[self.skipped_rows :]
         tensor = tensor.T if self.transposed else tensor
         ends = np.cumsum([shape[-1] for shape in shapes])
-        if self.by_group:
+        if self.by_group or self.alternating:
+            num_groups = shapes[0][-1] if self.alternating else num_groups
             groups = rearrange(tensor, "... (k group) -> ... k group", k=num_groups)
             parts = np.split(groups, ends[:-1] // num_groups, axis=-1)
             return [rearrange(part, "... k group -> ... (k group)") for part in parts]
@@ -56,7 +58,8 @@ class Layout:
 
     def join(self, parts: Sequence[np.ndarray], num_groups: int) -> np.ndarray:
         """The tensor of parameters."""
-        if self.by_group:
+        if self.by_group or self.alternating:
+            num_groups = parts[0].shape[-1] if self.alternating else num_groups
             groups = [rearrange(part, "... (k g) -> ... k g", k=num_groups) for part in parts]
             tensor = rearrange(np.concatenate(groups, axis=-1), "... k group -> ... (k group)")
         else:

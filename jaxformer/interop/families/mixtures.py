@@ -1,6 +1,6 @@
-"""Mixtral and Qwen 3 MoE: decoders whose feed-forward layers are mixtures of experts.
+"""Mixtral, Qwen 3 MoE and gpt-oss: decoders whose feed-forward layers are mixtures of experts.
 
-Files have one tensor per expert, although transformers joins them in memory.
+Files of the first two have one tensor per expert, although transformers joins them in memory.
 """
 
 from typing import Any
@@ -9,7 +9,8 @@ from jaxformer.config import ExpertsConfig, ModelConfig
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import ModelKind
 from jaxformer.interop.conversion.fields import Values, only, window
-from jaxformer.interop.conversion.layouts import Layout, linear
+from jaxformer.interop.conversion.layers import read_windows, write_layer_types
+from jaxformer.interop.conversion.layouts import Layout, linear, same
 from jaxformer.interop.families.llama import ATTENTION, ENDS, LAYER, PRE_NORMS, llama_family
 
 
@@ -65,6 +66,34 @@ def _write_qwen3_moe(model: ModelConfig) -> dict[str, Any]:
     }
 
 
+_EXPERTS = LAYER + "mlp.experts."
+_GATE_AND_UP = ("{stack}/feed_forward/gate_", "{stack}/feed_forward/up_")
+_GPT_OSS = ENDS | PRE_NORMS | ATTENTION | {
+    LAYER + "self_attn.sinks": same("{stack}/attention/sinks"),
+    LAYER + "mlp.router.weight": linear("{stack}/feed_forward/router_kernel"),
+    LAYER + "mlp.router.bias": same("{stack}/feed_forward/router_bias"),
+    _EXPERTS + "gate_up_proj": Layout(
+        tuple(f"{path}kernel" for path in _GATE_AND_UP), alternating=True
+    ),
+    _EXPERTS + "gate_up_proj_bias": Layout(
+        tuple(f"{path}bias" for path in _GATE_AND_UP), alternating=True
+    ),
+    _EXPERTS + "down_proj": same("{stack}/feed_forward/down_kernel"),
+    _EXPERTS + "down_proj_bias": same("{stack}/feed_forward/down_bias"),
+}  # fmt: skip
+_YARN = {
+    "rope_type": "yarn", "factor": 32.0, "truncate": False,
+    "original_max_position_embeddings": 4096,
+}  # fmt: skip
+
+
+def _read_gpt_oss(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+    """Every second layer has a window, beginning with the first."""
+    size = fields.optional("sliding_window", int, 128)
+    windows = read_windows(fields, values, lambda layer: layer % 2 == 0, size)
+    return windows | {"experts": _experts(fields, 128, 4, router_bias=True)}
+
+
 MIXTURE_FAMILIES = (
     llama_family(
         "mixtral", "Mixtral", tensors=_tensors("block_sparse_moe", "w1", "w3", "w2"),
@@ -87,5 +116,24 @@ MIXTURE_FAMILIES = (
         },
         defaults={"max_position_embeddings": 32_768, "num_key_value_heads": 4},
         special_read=_read_qwen3_moe, special_write=_write_qwen3_moe,
+    ),
+    llama_family(
+        "gpt_oss", "GptOss", tensors=_GPT_OSS, without=("hidden_act",),
+        fields={
+            "swiglu_alpha": only(1.702, write=lambda _: 1.702),
+            "swiglu_limit": only(7.0, write=lambda _: 7.0),
+        },
+        fixed={
+            "activation": "clamped_swiglu", "attention_sinks": True, "feed_forward_bias": True,
+        },
+        defaults={
+            "attention_bias": True, "head_dim": 64, "max_position_embeddings": 131_072,
+            "num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 150_000.0,
+            "rope_parameters": _YARN,
+        },
+        special_read=_read_gpt_oss,
+        special_write=lambda model: (
+            _write_experts(model, "intermediate_size") | write_layer_types(model, 128)
+        ),
     ),
 )  # fmt: skip
