@@ -79,14 +79,14 @@ def table_rows(table: jax.Array, tokens: jax.Array) -> jax.Array:
     # int32, because V may not fit the tokens' dtype.
     tokens = as_int32(jnp.asarray(tokens))
     index, table = jnp.where(tokens < 0, table.shape[0], tokens), jnp.asarray(table)
-
-    def gather(table: jax.Array, index: jax.Array) -> jax.Array:
-        return table.at[index].get(mode="fill", fill_value=jnp.nan)
-
     if not has_explicit_axes(table, index):
-        return gather(table, index)
+        return _gather(table, index)
     split = PartitionSpec(*explicit_spec(index), explicit_spec(table)[-1])
-    return on_automatic_axes(gather, split, table, index)
+    return on_automatic_axes(_gather, split, table, index)
+
+
+def _gather(table: jax.Array, index: jax.Array) -> jax.Array:
+    return table.at[index].get(mode="fill", fill_value=jnp.nan)  # [..., D]
 
 
 def unembed(

@@ -72,32 +72,34 @@ def group_rows(choices: Choices, groups: jax.Array, ranks: jax.Array, starts: ja
     return Rows(rearrange(in_rows, "g b -> (g b)"), rows)
 
 
+# The transpose of a gather is a scatter, which is slow; each map has the inverse gather instead.
 def to_rows(x: jax.Array, rows: Rows) -> jax.Array:
     """Copies tokens `[N, D]` to rows `[R, D]`; padding is 0."""
-
-    # The transpose of a gather is a scatter, which is slow; the inverse gather is faster.
-    def copy(rows: Rows, x: jax.Array) -> jax.Array:
-        num_choices, num_tokens = rows.rows.size, x.shape[0]
-        tokens = jnp.where(rows.choices < num_choices, rows.choices % num_tokens, num_tokens)
-        return x.at[tokens].get(mode="fill", fill_value=0)
-
-    def transpose(rows: Rows, cotangent: jax.Array) -> jax.Array:
-        return cotangent.at[rows.rows].get(mode="fill", fill_value=0).sum(axis=0)
-
-    return linear_map(copy, transpose, rows, x)
+    return linear_map(_rows_of_tokens, _sum_of_rows, rows, x)
 
 
 def from_rows(outputs: jax.Array, rows: Rows) -> jax.Array:
     """Copies rows `[R, D]` to the choices `[k, N, D]`; a choice without a row gets 0."""
+    return linear_map(_choices_of_rows, _rows_of_choices, rows, outputs)
 
-    def copy(rows: Rows, outputs: jax.Array) -> jax.Array:
-        return outputs.at[rows.rows].get(mode="fill", fill_value=0)
 
-    def transpose(rows: Rows, cotangent: jax.Array) -> jax.Array:
-        flat = rearrange(cotangent, "k n d -> (k n) d")
-        return flat.at[rows.choices].get(mode="fill", fill_value=0)
+def _rows_of_tokens(rows: Rows, x: jax.Array) -> jax.Array:
+    num_choices, num_tokens = rows.rows.size, x.shape[0]
+    tokens = jnp.where(rows.choices < num_choices, rows.choices % num_tokens, num_tokens)
+    return x.at[tokens].get(mode="fill", fill_value=0)  # [R, D]
 
-    return linear_map(copy, transpose, rows, outputs)
+
+def _sum_of_rows(rows: Rows, x: jax.Array) -> jax.Array:
+    return _choices_of_rows(rows, x).sum(axis=0)  # [N, D]
+
+
+def _choices_of_rows(rows: Rows, x: jax.Array) -> jax.Array:
+    return x.at[rows.rows].get(mode="fill", fill_value=0)  # [k, N, D]
+
+
+def _rows_of_choices(rows: Rows, x: jax.Array) -> jax.Array:
+    flat = rearrange(x, "k n d -> (k n) d")
+    return flat.at[rows.choices].get(mode="fill", fill_value=0)  # [R, D]
 
 
 def weighted_sum(outputs: jax.Array, weights: jax.Array) -> jax.Array:

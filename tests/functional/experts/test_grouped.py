@@ -57,26 +57,44 @@ def test_each_grouping_equals_a_loop_over_tokens_and_their_experts(mixture, para
         )
 
 
-def test_each_grouping_has_the_gradient_of_all_experts(mixture):
-    def dense(params, x):
-        """Every expert for every token, weighted by 0 where not chosen."""
-        logits = x @ params.router_kernel + params.router_bias
-        kth = jnp.sort(logits, axis=-1)[..., -2:-1]
-        weights = jax.nn.softmax(jnp.where(logits >= kth, logits, -jnp.inf))
-        up = jnp.einsum("...d,edf->...ef", x, params.up_kernel) + params.up_bias
-        gate = jnp.einsum("...d,edf->...ef", x, params.gate_kernel) + params.gate_bias
-        outputs = jnp.einsum("...ef,efd->...ed", jax.nn.silu(gate) * up, params.down_kernel)
-        return jnp.einsum("...e,...ed->...d", weights, outputs + params.down_bias)
+def all_experts(params, x, mask, normalize):
+    """Output of two experts per token, the others weighted by 0, and the auxiliary losses."""
+    logits = x @ params.router_kernel + params.router_bias
+    chosen = logits >= jnp.sort(logits, axis=-1)[..., -2:-1]
+    probabilities = jax.nn.softmax(logits)
+    weights = jnp.where(chosen, probabilities, 0)
+    weights /= weights.sum(axis=-1, keepdims=True) if normalize else 1
+    up = jnp.einsum("...d,edf->...ef", x, params.up_kernel) + params.up_bias
+    gate = jnp.einsum("...d,edf->...ef", x, params.gate_kernel) + params.gate_bias
+    outputs = jnp.einsum("...ef,efd->...ed", jax.nn.silu(gate) * up, params.down_kernel)
+    output = jnp.einsum("...e,...ed->...d", weights, outputs + params.down_bias)
+    load = chosen[mask].astype(x.dtype).mean(axis=0)
+    load_balancing = E * (load * probabilities[mask].mean(axis=0)).sum()
+    z_loss = jnp.square(jax.nn.logsumexp(logits[mask], axis=-1)).mean()
+    return output, load_balancing, z_loss
 
-    def loss(function, params, x):
-        return jnp.square(function(params, x) * normal(14, *TOKENS.shape)).sum()
+
+@pytest.mark.parametrize(("normalize", "length"), [(True, 29), (False, 29), (False, 1)])
+def test_each_grouping_has_the_gradient_of_all_experts(mixture, normalize, length):
+    x = TOKENS[:, :length]  # of three tokens, each block is one choice
+    mask = np.arange(3 * length).reshape(3, length) % 5 > 0
+    cotangent = normal(14, *x.shape) * mask[..., None]
+
+    def sparse(params, x, mask):
+        options = {"num_experts_per_token": 2, "normalize_weights": normalize}
+        return mixture(params, x, mask=mask, **options)[:3]
+
+    def gradients(function):
+        def loss(params, x):
+            output, load_balancing, z_loss = function(params, x, mask)
+            return jnp.square(output * cotangent).sum() + 3 * load_balancing + 5 * z_loss
+
+        return jax.jit(jax.grad(loss, argnums=(0, 1)))(GATED, x)
 
     with jax.enable_x64(True), jax.numpy_rank_promotion("allow"):
-        expected = jax.jit(jax.grad(functools.partial(loss, dense), argnums=(0, 1)))(GATED, TOKENS)
+        expected = gradients(functools.partial(all_experts, normalize=normalize))
     with jax.enable_x64(True):
-        output = lambda *inputs: mixture(*inputs, num_experts_per_token=2).output  # noqa: E731
-        grads = jax.jit(jax.grad(functools.partial(loss, output), argnums=(0, 1)))(GATED, TOKENS)
-    chex.assert_trees_all_close(grads, expected, rtol=1e-9, atol=1e-9)
+        chex.assert_trees_all_close(gradients(sparse), expected, rtol=1e-9, atol=1e-9)
 
 
 def test_ties_go_to_the_lower_index_and_experts_may_be_empty(mixture):

@@ -172,22 +172,23 @@ BATCH[2][3, 2:5] = -1
 BATCH[2][6] = -1
 
 
-def one(hidden, table, labels, wrap=lambda f: f):
+def in_threes(hidden, table, labels, wrap=lambda f: f):
     """Loss, weight and gradients of some tokens, in chunks of 3."""
     function = functools.partial(chunked_cross_entropy, chunk_size=3, z_loss=0.1)
     return jax.value_and_grad(wrap(function), (0, 1), has_aux=True)(hidden, table, labels)
 
 
 def scanned(hidden, table, labels):
-    return jax.lax.scan(lambda _, row: (None, one(row[0], table, row[1])), None, (hidden, labels))[
-        1
-    ]
+    def step(_, row):
+        return None, in_threes(row[0], table, row[1])
+
+    return jax.lax.scan(step, None, (hidden, labels))[1]
 
 
 def sharded(hidden, table, labels):
     def local(hidden, table, labels):
         # JAX sums the gradient of a replicated table over the devices, but not the loss.
-        (loss, weight), gradients = one(hidden, table, labels)
+        (loss, weight), gradients = in_threes(hidden, table, labels)
         return (loss[None], weight[None]), gradients
 
     mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
@@ -200,9 +201,9 @@ def sharded(hidden, table, labels):
 
 
 TRANSFORMED = {
-    "vmap": jax.jit(jax.vmap(one, (0, None, 0))),
+    "vmap": jax.jit(jax.vmap(in_threes, (0, None, 0))),
     "scan": jax.jit(scanned),
-    "remat": jax.jit(functools.partial(one, wrap=jax.checkpoint)),
+    "remat": jax.jit(functools.partial(in_threes, wrap=jax.checkpoint)),
     "shard_map": jax.jit(sharded),
 }
 
