@@ -83,7 +83,7 @@ CALLS = {
         ({"activation": "SiLU"}, "activation", "'silu' or 'clamped_silu', got 'SiLU'"),
     ],
     "mixture_of_experts": [
-        ({"params": GATED}, "params"),
+        ({"params": FEED_FORWARD}, "params"),
         ({"params": EXPERTS._replace(router_kernel=ones(7, 3))}, "router_kernel",
          "[D=5, E]", "(7, 3)"),
         ({"params": EXPERTS._replace(router_kernel=ints(5, 3))}, "router_kernel"),

@@ -143,10 +143,10 @@ def mixture_of_experts(
         >>> result.output.tolist(), result.load_balancing_loss.item()
         ([[1.0, 0.0], [0.0, 9.0]], 1.0)
     """
+    num_experts = _check_params(params, x)
+    check_fields("products", products, Products)
     function = activation_function if params.gate_kernel is None else gate_function
     options = ExpertOptions(function(activation), products)
-    check_fields("products", products, Products)
-    num_experts = _check_params(params, x)
     if not is_int(num_experts_per_token, 1, num_experts):
         raise ConfigError(
             f"num_experts_per_token must be an int in 1 .. E={num_experts}, got "
