@@ -27,7 +27,7 @@ from jaxformer.functional import (
     dot_product_attention,
     rotary_tables,
 )
-from jaxformer.models import Decoder, EncoderDecoder
+from jaxformer.models import Decoder
 from jaxformer.runs import (
     Classifier,
     LanguageModel,
@@ -38,8 +38,7 @@ from jaxformer.runs import (
     open_run,
     train_run,
 )
-from jaxformer.testing import assert_attention_contract, assert_causal
-from jaxformer.text import Tokenizer, train_character
+from jaxformer.testing import assert_causal
 from jaxformer.training import (
     FitResult,
     TrainingData,
@@ -58,28 +57,8 @@ def attend(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
     return dot_product_attention(query, key, value, mask=mask, local_window_size=(4, 0))
 
 
-def my_attention(
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    *,
-    mask: jax.Array | None = None,
-    is_causal: bool = False,
-) -> jax.Array:
-    return dot_product_attention(query, key, value, mask=mask, is_causal=is_causal)
-
-
 def check() -> None:
-    assert_attention_contract(my_attention, without=("grouped_heads", "nan_padding", "empty_rows"))
-    assert_causal(my_attention)
-
-
-def tokenizer() -> Tokenizer:
-    character_tokenizer = train_character(["to be or not to be"])
-    ids: np.ndarray = character_tokenizer.encode("to be")
-    text: str = character_tokenizer.decode(ids)
-    print(text, character_tokenizer.vocab_size)
-    return character_tokenizer
+    assert_causal(attend)
 
 
 config = ModelConfig(
@@ -116,18 +95,6 @@ def generate(result: FitResult) -> list[np.ndarray]:
         sampling=SamplingConfig(temperature=0.8, top_k=40),
     )
     return [row[:4] for row in rows]
-
-
-def translator_weights() -> jax.Array:
-    translator = EncoderDecoder(ModelConfig(
-        architecture="encoder_decoder", vocab_size=99, max_len=16, num_layers=2, d_model=32,
-        num_heads=4,
-    ))  # fmt: skip
-    source = jnp.array([[4, 5, 6, 7, 1]])
-    params = translator.init(jax.random.key(0), source, source)
-    output = translator.apply(params, source, source, return_weights=True)
-    weights: jax.Array = output.decoder_weights.cross_attention
-    return weights
 
 
 def use(folder: str) -> str:
