@@ -114,11 +114,11 @@ def contents(out, steps=None):
     losses = [(step, saved.loss_of(checkpoints / str(step))) for step in steps]
     records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     metrics = without_meters(records)
-    names = {path.name for path in out.iterdir()} - {"tensorboard"}
+    names = {path.name for path in out.iterdir()} - {"lock", "tensorboard"}  # not in a bucket
     files = {
         name: (out / name).read_bytes().decode()
         for name in names
-        if name.endswith((".json", ".txt", "lock")) and "manifest" not in name
+        if name.endswith((".json", ".txt")) and "manifest" not in name
     }
     return {
         "names": sorted(names),
