@@ -11,10 +11,10 @@ from jaxformer.text.corpora.corpus import Corpus, scan_corpus
 from jaxformer.text.corpora.encoding import fitting_rows, prepare_documents
 from jaxformer.text.corpora.streams import build_stream
 from jaxformer.text.phrasebook import Phrase, load_phrasebook
-from jaxformer.text.sources.counts import Counts
 from jaxformer.text.sources.files import read_lines, text_files
+from jaxformer.text.sources.records import Counts
 from jaxformer.text.sources.token_files import map_token_files
-from jaxformer.text.store.ragged import IGNORE, TokenStream
+from jaxformer.text.store.arrays import IGNORE, TokenStream
 from jaxformer.text.tables.conversations import Conversations, check_messages, encode_conversations
 from jaxformer.text.tables.documents import Documents, python_documents
 from jaxformer.text.tables.labelled import Labelled, encode_labelled

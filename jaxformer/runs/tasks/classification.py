@@ -12,7 +12,7 @@ from jaxformer.interop.conversion.config_fields import PROBLEM_TYPES
 from jaxformer.runs.tasks.tables import TableTask
 from jaxformer.runs.tasks.task import Split
 from jaxformer.runs.text_models.classifier import Classifier
-from jaxformer.text.store.ragged import Example
+from jaxformer.text.store.arrays import Example
 
 _LOG = logging.getLogger(__name__)
 _LISTED = 20  # classes listed

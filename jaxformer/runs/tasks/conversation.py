@@ -10,7 +10,7 @@ from jaxformer.runs.data.view import CAUSAL_MARKS, causal_texts
 from jaxformer.runs.tasks.tables import EncodedRows, TableTask
 from jaxformer.runs.tasks.task import Split
 from jaxformer.runs.text_models.chat import ChatModel
-from jaxformer.text.store.ragged import Example
+from jaxformer.text.store.arrays import Example
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner

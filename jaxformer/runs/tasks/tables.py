@@ -17,7 +17,7 @@ from jaxformer.runs.folder.files import VALIDATION, DataSummary
 from jaxformer.runs.tasks.task import Split, Task
 from jaxformer.storage import read_json, write_json
 from jaxformer.text.corpora.encoding import no_rows_error, prepare_rows
-from jaxformer.text.store.ragged import Example, ExampleArrays
+from jaxformer.text.store.arrays import Example, ExampleArrays
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner

@@ -13,7 +13,7 @@ from jaxformer.runs.data.view import DataView, plain_text, real_tokens
 from jaxformer.runs.tasks.tables import TableTask
 from jaxformer.runs.tasks.task import Split
 from jaxformer.runs.text_models.translator import Translator
-from jaxformer.text.store.ragged import Example
+from jaxformer.text.store.arrays import Example
 from jaxformer.text.synthetic import synthetic_pairs
 from jaxformer.text.translation_scores import translation_scores
 

@@ -13,7 +13,7 @@ from flax import linen as nn
 from jaxformer.errors import DataError
 from jaxformer.models import AttentionMap
 from jaxformer.text import IGNORE, SurroundingTokens, Tokenizer
-from jaxformer.text.store.ragged import example_length
+from jaxformer.text.store.arrays import example_length
 
 _ROWS = 32  # texts at a time
 _SHORTEST = 16  # tokens; shorter rows are padded to this

@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxformer.errors import DataError
 from jaxformer.text.batches.mixture import Mixture, Rows
-from jaxformer.text.store.ragged import IGNORE
+from jaxformer.text.store.arrays import IGNORE
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Length-bucketed batches by token budget, a pure function of (seed, step)."""
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from jaxformer.errors import ConfigError
 from jaxformer.text.batches.batches import Host, require_seed
-from jaxformer.text.store.ragged import Example, ExampleArrays
+from jaxformer.text.store.arrays import Example, ExampleArrays
 
 
 class BucketedBatches:
@@ -73,20 +74,15 @@ class BucketedBatches:
         self._buckets = _buckets(lengths, batch_tokens, multiple_of, num_buckets, host)
         self.batches_per_epoch = sum(len(_batches_of(bucket)) for bucket in self._buckets)
         self.shapes = tuple((bucket.rows, bucket.length) for bucket in self._buckets)
-        self._seed = seed
-        self._host = host
-        # The latest epoch and its order: steps mostly follow each other.
-        self._last = (0, self._order(0))
+        self._seed, self._host = seed, host
+        # Steps mostly follow each other.
+        self._order = functools.lru_cache(maxsize=1)(self._draw_order)
 
     def __getitem__(self, step: int) -> dict[str, np.ndarray]:
         if step < 0:
             raise IndexError(f"step must be at least 0, got {step}")
         epoch, index = divmod(step, self.batches_per_epoch)
-        cached, order = self._last
-        if cached != epoch:
-            order = self._order(epoch)
-            self._last = (epoch, order)
-        return _pad(self._examples, order[index], self._host)
+        return _pad(self._examples, self._order(epoch)[index], self._host)
 
     def once(self) -> Iterator[dict[str, np.ndarray]]:
         """Yields all examples once, from the shortest bucket to the longest, for validation.
@@ -103,7 +99,7 @@ class BucketedBatches:
             for batch in _batches_of(bucket):
                 yield _pad(self._examples, batch, self._host)
 
-    def _order(self, epoch: int) -> list["_Bucket"]:
+    def _draw_order(self, epoch: int) -> list["_Bucket"]:
         """Lists the batches of an epoch, each as a part of a bucket."""
         # Seeded by the epoch too, so that no epoch depends on earlier ones.
         rng = np.random.default_rng([self._seed, epoch])

@@ -8,7 +8,7 @@ from einops import rearrange
 
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.text.batches.batches import Host, require_seed
-from jaxformer.text.store.ragged import IGNORE
+from jaxformer.text.store.arrays import IGNORE
 
 _DRAWS = 3
 """Random numbers per token: whether it is chosen, what happens to it, and its replacement."""

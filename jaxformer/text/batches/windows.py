@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.store.ragged import IGNORE, TokenStream, gather_spans
+from jaxformer.text.store.arrays import IGNORE, TokenStream, gather_spans
 
 
 class Windows:

@@ -9,10 +9,9 @@ from typing import Any
 
 from jaxformer.errors import DataError
 from jaxformer.storage import as_path
-from jaxformer.text.corpora.holdout import EvenSample, Holdout, HoldoutCounter, text_draws
-from jaxformer.text.sources.counts import Counts, Errors
+from jaxformer.text.corpora.holdout import NUM_BINS, EvenSample, Holdout, text_draws
 from jaxformer.text.sources.files import FileState, file_states, require_unchanged
-from jaxformer.text.sources.records import Row
+from jaxformer.text.sources.records import Counts, Errors, Row
 from jaxformer.text.store.store import cache_path, remembered
 from jaxformer.text.tables.table import Table, text_bytes
 
@@ -202,7 +201,7 @@ def _scan(
             f"{fraction}; 0.1 holds out a tenth"
         )
     key, names = _key(table), table.column_names()
-    bins, sample = HoldoutCounter(fraction), EvenSample(_SAMPLE)
+    bins, sample = [(0, 0)] * NUM_BINS, EvenSample(_SAMPLE)
     # The rows that may be for validation: the holdout is known at the end.
     held_out = EvenSample(_LINES if table.is_cut else _VALIDATION)
     distinct: dict[str, set[str]] = {name: set() for name in table.categories}
@@ -219,7 +218,9 @@ def _scan(
             size = sum(sizes)
             num_rows, num_bytes = num_rows + 1, num_bytes + size
             side, number = text_draws(texts[key])
-            bins.add(side, size if table.is_cut else 1)
+            place = min(int(side * NUM_BINS), NUM_BINS - 1)
+            total, count = bins[place]
+            bins[place] = total + (size if table.is_cut else 1), count + 1
             sample.add(row, size, number)
             # Of many rows, the holdout is far below twice the fraction.
             if side < max(2 * fraction, _FEW / num_rows):
@@ -229,7 +230,7 @@ def _scan(
             if num_bytes - reported >= _REPORTED:
                 reported = num_bytes
                 report(group, num_bytes - start)
-    holdout = bins.holdout(cuts=table.is_cut)
+    holdout = Holdout.of_share(bins, fraction, cuts=table.is_cut)
     train, validation = _sides(holdout, sample, key)
     if not sample.is_complete:
         rest, validation = _sides(holdout, held_out, key)

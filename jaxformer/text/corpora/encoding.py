@@ -11,9 +11,8 @@ import numpy as np
 
 from jaxformer.errors import DataError
 from jaxformer.text.corpora.corpus import Corpus
-from jaxformer.text.sources.counts import Counts
-from jaxformer.text.sources.records import Row
-from jaxformer.text.store.ragged import (
+from jaxformer.text.sources.records import Counts, Row
+from jaxformer.text.store.arrays import (
     Example,
     ExampleArrays,
     RaggedArray,
@@ -96,13 +95,11 @@ def prepare_documents(
         return {side: writer.num_bytes for side, writer in writers.items()}
 
     key = corpus.fingerprint, tuple(corpus.holdout), tokenizer.identity
-    store = filled_store(cache_path(cache_dir, "corpora", _LAYOUT, *key), fill)
+    arrays, sizes = filled_store(cache_path(cache_dir, "corpora", _LAYOUT, *key), fill)
     on_progress(corpus.num_bytes)
     streams = {
-        side: TokenStream(
-            array.values, np.asarray(array.offsets), store.record[side], corpus.fingerprint
-        )
-        for side, array in store.arrays.items()
+        side: TokenStream(array.values, np.asarray(array.offsets), sizes[side], corpus.fingerprint)
+        for side, array in arrays.items()
         if side == "train" or array.values.size
     }
     return streams["train"], streams.get("validation")
@@ -226,12 +223,12 @@ def prepare_rows(
         return dataclasses.asdict(counts)
 
     rule = corpus.fingerprint, tuple(corpus.holdout), corpus.counts, max_len
-    store = filled_store(cache_path(cache_dir, "corpora", _LAYOUT, *rule, *key), fill)
+    arrays, record = filled_store(cache_path(cache_dir, "corpora", _LAYOUT, *rule, *key), fill)
     on_progress(corpus.num_bytes)
-    counts = Counts(**store.record)
-    if not store.arrays:
+    counts = Counts(**record)
+    if not arrays:
         raise no_rows_error(counts, max_len)
-    return ExampleArrays(store.arrays), counts
+    return ExampleArrays(arrays), counts
 
 
 def _encoded_groups(

@@ -5,14 +5,15 @@ import hashlib
 import heapq
 import itertools
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Self
 
 from jaxformer.text.sources.records import Row
 from jaxformer.text.tables.table import text_bytes
 
 _HASHES = 2**64
-_BINS = 2**16
+NUM_BINS = 2**16
+"""Number of ranges of numbers, of which the last texts for validation are in one."""
 
 
 def text_draws(data: bytes) -> tuple[float, float]:
@@ -35,6 +36,26 @@ class Holdout(NamedTuple):
     cut_below: float = 0.0
     cut: float = 0.0
 
+    @classmethod
+    def of_share(cls, bins: Sequence[tuple[int, int]], fraction: float, *, cuts: bool) -> Self:
+        """Holds out a share of texts, from 0 to less than 1; `cuts` says whether one may be cut.
+
+        `bins` are the total size and the number of the texts in each of 65,536 ranges of numbers.
+        So the share is exact for few texts, and up to 1/65,536 for many.
+        """
+        if not fraction:
+            return cls(0.0)
+        ends = list(itertools.accumulate(size for size, _ in bins))
+        share = fraction * ends[-1]
+        index = bisect.bisect_left(ends, share)
+        size, count = bins[index]
+        missing = share - (ends[index] - size)
+        if cuts and count == 1:
+            return cls(index / NUM_BINS, (index + 1) / NUM_BINS, 1 - missing / size)
+        # A text that repeats may be more than the share, but is better than nothing.
+        is_only = ends[index] == size < ends[-1] and share >= 0.5
+        return cls((index + (is_only or 2 * missing > size)) / NUM_BINS)
+
     def parts(self, row: Row, key: int) -> Iterator[tuple[Row, bool]]:
         """Yields the parts of a row, nearly always one, and whether each is for validation.
 
@@ -52,39 +73,6 @@ class Holdout(NamedTuple):
             if part:
                 yield Row(row.line, (part,), is_start), is_validation
                 is_start = False
-
-
-class HoldoutCounter:
-    """Counts texts, and holds out a share of them, from 0 to less than 1.
-
-    It keeps the sizes of 65,536 ranges of numbers, not of each text. So the share is exact for few
-    texts, and up to 1/65,536 for many.
-    """
-
-    def __init__(self, fraction: float) -> None:
-        self._fraction = fraction
-        self._sizes, self._counts = [0] * _BINS, [0] * _BINS
-
-    def add(self, side: float, size: int) -> None:
-        """Counts a text with this number and size."""
-        index = min(int(side * _BINS), _BINS - 1)
-        self._sizes[index] += size
-        self._counts[index] += 1
-
-    def holdout(self, *, cuts: bool = False) -> Holdout:
-        """The holdout of the texts so far; `cuts` says whether a text may be cut."""
-        if not self._fraction:
-            return Holdout(0.0)
-        ends = list(itertools.accumulate(self._sizes))
-        share = self._fraction * ends[-1]
-        index = bisect.bisect_left(ends, share)
-        size = self._sizes[index]
-        missing = share - (ends[index] - size)
-        if cuts and self._counts[index] == 1:
-            return Holdout(index / _BINS, (index + 1) / _BINS, 1 - missing / size)
-        # A text that repeats may be more than the share, but is better than nothing.
-        is_only = ends[index] == size < ends[-1] and share >= 0.5
-        return Holdout((index + (is_only or 2 * missing > size)) / _BINS)
 
 
 class EvenSample:

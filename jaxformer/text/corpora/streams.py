@@ -7,8 +7,7 @@ import numpy as np
 
 from jaxformer.errors import DataError
 from jaxformer.text.sources.token_files import checked_chunks, document_starts, require_token_ids
-from jaxformer.text.store.arrays import JoinedArray
-from jaxformer.text.store.ragged import TokenStream, item_starts, token_dtype
+from jaxformer.text.store.arrays import JoinedArray, TokenStream, item_starts, token_dtype
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
 

@@ -11,8 +11,7 @@ import numpy as np
 from jaxformer.errors import DataError
 from jaxformer.storage import as_path, in_bucket
 from jaxformer.text.sources.files import FileState, file_states, readable, require_unchanged
-from jaxformer.text.store.arrays import JoinedArray, map_array
-from jaxformer.text.store.ragged import RaggedArray, TokenStream
+from jaxformer.text.store.arrays import JoinedArray, RaggedArray, TokenStream, map_array
 from jaxformer.text.store.store import Arrays, cache_path, filled_store
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
@@ -197,10 +196,8 @@ def check_token_files(
         return record
 
     folder = cache_path(cache_dir, "token_files", _LAYOUT, tokenizer.identity, ranges)
-    store = filled_store(folder, fill)
-    return TokenStream(
-        files.tokens, np.asanyarray(store.arrays["documents"].values), **store.record
-    )
+    arrays, record = filled_store(folder, fill)
+    return TokenStream(files.tokens, np.asanyarray(arrays["documents"].values), **record)
 
 
 def _check(

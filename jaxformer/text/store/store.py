@@ -5,12 +5,12 @@ import hashlib
 import json
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from jaxformer.storage import append, drafted, make_folder, write_whole
-from jaxformer.text.store.ragged import RaggedArray
+from jaxformer.text.store.arrays import RaggedArray
 
 Arrays = Mapping[str, RaggedArray]
 
@@ -34,28 +34,21 @@ def remembered(path: pathlib.Path | None, make: Callable[[], Any]) -> Any:
     return json.loads(path.read_bytes())
 
 
-class Store(NamedTuple):
-    """Arrays by name, and the value of JSON that was stored with them."""
-
-    arrays: dict[str, RaggedArray]  # memory-mapped if in a folder
-    record: Any
-
-
 def filled_store(
     folder: pathlib.Path | None, fill: Callable[[Callable[[Arrays], None]], Any]
-) -> Store:
-    """Maps the arrays of a folder, which `fill` fills unless it was filled before.
+) -> tuple[dict[str, RaggedArray], Any]:
+    """Maps the arrays of a folder, which `fill` fills unless it was filled before; by name.
 
-    `fill` gets a function that appends arrays, and returns the record. An array has items of one
-    kind in all calls. The folder is named by a hash of all that `fill` depends on; None keeps the
-    arrays in memory. Only one process fills a folder; others wait for it.
+    `fill` gets a function that appends arrays, and returns a value of JSON, which is stored and
+    returned beside the arrays. An array has items of one kind in all calls. The folder is named by
+    a hash of all that `fill` depends on; None keeps the arrays in memory. Only one process fills a
+    folder; others wait for it.
     """
     if folder is None:
         memory = collections.defaultdict[str, bytearray](bytearray)
         sizes, record = _filled(fill, lambda name, data: memory[name].extend(data))
-        return _store(
-            {n: np.frombuffer(memory[n], dtype) for n, (dtype, _) in sizes.items()}, record
-        )
+        flat = {name: np.frombuffer(memory[name], dtype) for name, (dtype, _) in sizes.items()}
+        return _ragged(flat), record
     if not (folder / _MANIFEST).exists():
         import filelock
 
@@ -66,7 +59,7 @@ def filled_store(
                     contents = _filled(fill, lambda name, data: append(draft / name, data))
                     append(draft / _MANIFEST, json.dumps(contents).encode())
     sizes, record = json.loads((folder / _MANIFEST).read_bytes())
-    return _store({name: _map(folder / name, *size) for name, size in sizes.items()}, record)
+    return _ragged({name: _map(folder / name, *size) for name, size in sizes.items()}), record
 
 
 def _filled(
@@ -90,12 +83,9 @@ def _filled(
     return sizes, record
 
 
-def _store(flat: Mapping[str, np.ndarray], record: Any) -> Store:
+def _ragged(flat: Mapping[str, np.ndarray]) -> dict[str, RaggedArray]:
     names = [name.removesuffix(".values") for name in flat if name.endswith(".values")]
-    arrays = {
-        name: RaggedArray(flat[f"{name}.values"], flat.get(f"{name}.starts")) for name in names
-    }
-    return Store(arrays, record)
+    return {name: RaggedArray(flat[f"{name}.values"], flat.get(f"{name}.starts")) for name in names}
 
 
 def _map(path: pathlib.Path, dtype: str, count: int) -> np.ndarray:

@@ -9,9 +9,8 @@ import numpy as np
 
 from jaxformer.errors import DataError
 from jaxformer.storage import as_path
-from jaxformer.text.sources.counts import Counts
-from jaxformer.text.sources.records import Row, has_records, read_field
-from jaxformer.text.store.ragged import IGNORE, Example
+from jaxformer.text.sources.records import Counts, Row, has_records, read_field
+from jaxformer.text.store.arrays import IGNORE, Example
 from jaxformer.text.tables.table import Table
 from jaxformer.text.tokenizers.chat_templates import ASSISTANT, ChatTemplate, Message
 from jaxformer.text.tokenizers.pieces import require_texts
@@ -119,12 +118,12 @@ def encode_conversations(conversations: Conversations, template: ChatTemplate) -
         [-1, 98, 99, 256, -1]
     """
     examples = []
-    for encoded in template.encode(conversations.messages):
+    for tokens, is_answer in template.encode(conversations.messages):
         # Nothing is predicted after the end of the last answer.
-        size = int(np.flatnonzero(encoded.is_answer)[-1]) + 1
-        tokens, is_answer = (array[:size] for array in encoded)
-        following = np.where(is_answer, tokens, np.int32(IGNORE))[1:]
-        examples.append({"tokens": tokens, "labels": np.append(following, np.int32(IGNORE))})
+        size = int(np.flatnonzero(is_answer)[-1]) + 1
+        following = np.where(is_answer, tokens, np.int32(IGNORE))[1:size]
+        labels = np.append(following, np.int32(IGNORE))
+        examples.append({"tokens": tokens[:size], "labels": labels})
     return examples
 
 

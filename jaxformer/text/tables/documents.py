@@ -9,9 +9,8 @@ from typing import BinaryIO, Self
 
 from jaxformer.errors import DataError
 from jaxformer.storage import as_path
-from jaxformer.text.sources.counts import Counts
 from jaxformer.text.sources.files import BYTE_ORDER_MARK, decoded, not_utf8, opened
-from jaxformer.text.sources.records import Row, has_records, read_field
+from jaxformer.text.sources.records import Counts, Row, has_records, read_field
 from jaxformer.text.tables.table import Table
 from jaxformer.text.tokenizers.pieces import require_texts
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.store.ragged import Example
+from jaxformer.text.store.arrays import Example
 from jaxformer.text.tables.table import Table
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 

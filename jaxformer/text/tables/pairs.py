@@ -8,10 +8,9 @@ import numpy as np
 
 from jaxformer.errors import DataError
 from jaxformer.storage import as_path
-from jaxformer.text.sources.counts import Counts
 from jaxformer.text.sources.files import read_lines
-from jaxformer.text.sources.records import Row
-from jaxformer.text.store.ragged import Example
+from jaxformer.text.sources.records import Counts, Row
+from jaxformer.text.store.arrays import Example
 from jaxformer.text.tables.table import Table
 from jaxformer.text.tokenizers.surrounding_tokens import SurroundingTokens
 from jaxformer.text.tokenizers.tokenizer import Tokenizer

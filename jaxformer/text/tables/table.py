@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Self
 
 from jaxformer.errors import DataError
-from jaxformer.text.sources.counts import Counts, Errors
 from jaxformer.text.sources.files import text_files
-from jaxformer.text.sources.records import Row, read_columns
+from jaxformer.text.sources.records import Counts, Errors, Row, read_columns
 
 
 @dataclasses.dataclass(frozen=True)

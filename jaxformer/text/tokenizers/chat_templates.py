@@ -1,7 +1,7 @@
 """Chat templates: how the messages of a conversation become tokens."""
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple, TypedDict
+from typing import Literal, TypedDict
 
 import numpy as np
 
@@ -26,13 +26,6 @@ class Message(TypedDict):
 
     role: str
     content: str
-
-
-class EncodedConversation(NamedTuple):
-    """The tokens of a conversation."""
-
-    tokens: np.ndarray  # int32 [tokens]
-    is_answer: np.ndarray  # bool [tokens], also True for the token that ends an answer
 
 
 class ChatTemplate:
@@ -95,12 +88,18 @@ class ChatTemplate:
             return f"{role}\n", "\n"
         return f"### {role.capitalize()}:\n", "" if role == ASSISTANT else "\n\n"
 
-    def encode(self, conversations: Sequence[Sequence[Message]]) -> list[EncodedConversation]:
+    def encode(
+        self, conversations: Sequence[Sequence[Message]]
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
         """Encodes whole conversations, on all cores.
 
         Args:
             conversations: messages of each conversation. No tokens follow those of the last
                 message.
+
+        Returns:
+            For each conversation its tokens, int32 [tokens], and whether each is of an answer or
+            ends one: bool [tokens].
 
         Raises:
             DataError: a message has a lone surrogate, or a character that a character tokenizer
@@ -129,7 +128,7 @@ class ChatTemplate:
 
     def _conversation(
         self, messages: Sequence[Message], encoded: Iterator[np.ndarray]
-    ) -> EncodedConversation:
+    ) -> tuple[np.ndarray, np.ndarray]:
         """A conversation of messages, whose texts were encoded in their order."""
         parts = [(self._first, False)]
         for message in messages:
@@ -139,7 +138,7 @@ class ChatTemplate:
             end = np.array([self.end_of_answer] if has_end else [], np.int32)
             parts += [(self._start, False), (before, False), (content, is_answer)]
             parts += [(end, is_answer), (behind, False)]
-        return EncodedConversation(
+        return (
             np.concatenate([tokens for tokens, _ in parts], dtype=np.int32),
             np.concatenate([np.full(tokens.size, is_answer) for tokens, is_answer in parts]),
         )

@@ -1,7 +1,5 @@
 """Documents and rows of a corpus, encoded group by group, in files or in memory."""
 
-import os
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,7 @@ from jaxformer import text
 from jaxformer.errors import DataError
 from jaxformer.text.corpora import encoding
 from jaxformer.text.corpora.encoding import prepare_rows
-from jaxformer.text.store.ragged import ExampleArrays
+from jaxformer.text.store.arrays import ExampleArrays
 from jaxformer.text.tables import documents as document_tables
 from tests.text.arrays import assert_same
 from tests.text.corpora.texts import documents, newlines, pairs, prose, scan, scan_pairs, sides
@@ -64,15 +62,6 @@ def test_documents_that_cannot_be_encoded_are_refused():
         text.Documents.of("a text")
 
 
-def test_files_that_change_are_never_prepared_to_the_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(encoding, "_GROUP", 500)
-    corpus = scan(tmp_path, documents(60))
-    os.utime(tmp_path / "a.jsonl", (1, 1))
-    for _ in range(2):
-        with pytest.raises(DataError, match="a.jsonl' has changed while it was read"):
-            text.prepare_documents(corpus, BYTES, tmp_path)
-
-
 # Rows.
 
 
@@ -98,16 +87,17 @@ def test_prepared_rows_are_those_of_the_table(tmp_path, monkeypatch, group):
 def test_rows_that_cannot_be_used_are_counted_with_their_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(encoding, "_GROUP", 1)
     rows = [("a", "b"), ("", "c"), ("d", "e", "f"), ("long enough", "g"), ("h", "i")]
+    rows += [("j", "long enough")]
     corpus = scan_pairs(tmp_path, rows, validation_fraction=0)
     assert corpus.validation is None
     for function in (encode, None):  # the second time they are in the cache
         examples, counts = prepare_rows(corpus, function, 5, tmp_path / "cache")
         assert str(counts) == (
-            "5 pairs read, 2 kept; 1 empty (line 2), 1 misaligned (line 3), 1 too long (line 4)"
+            "6 pairs read, 2 kept; 1 empty (line 2), 1 misaligned (line 3), 2 too long (lines 4, 6)"
         )
     assert [example["source_tokens"].tolist() for example in examples] == [[97, 256], [104, 256]]
     for folder in (tmp_path / "other", None):
-        with pytest.raises(DataError, match="got none: 5 .* 3 too long .*; raise max_len, or"):
+        with pytest.raises(DataError, match="got none: 6 .* 4 too long .*; raise max_len, or"):
             prepare_rows(corpus, encode, 1, folder)
 
 

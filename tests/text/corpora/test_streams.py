@@ -5,8 +5,7 @@ import pytest
 
 from jaxformer.errors import DataError
 from jaxformer.text import build_stream, byte_tokenizer
-from jaxformer.text.store.arrays import JoinedArray
-from jaxformer.text.store.ragged import token_dtype
+from jaxformer.text.store.arrays import JoinedArray, token_dtype
 
 TEXTS = ["to be", "or not", "é", "that is the question"]
 BYTES = byte_tokenizer()

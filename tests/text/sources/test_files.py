@@ -10,7 +10,7 @@ import pytest
 
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.text.sources import files
-from jaxformer.text.sources.counts import Counts
+from jaxformer.text.sources.records import Counts
 from jaxformer.text.tables.documents import read_pieces
 from tests.text.corpora.texts import zstd
 

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from jaxformer.text.store.ragged import RaggedArray
+from jaxformer.text.store.arrays import RaggedArray
 from jaxformer.text.store.store import filled_store, remembered
 
 ROWS = [np.arange(size, dtype=np.uint16) for size in (40, 3, 9)]
@@ -24,18 +24,19 @@ def fill(append):
 
 
 def assert_whole(store):
-    assert store.record == {"bytes": 7}
-    assert len(store.arrays["tokens"]) == 6 and len(store.arrays["empty"]) == 2
+    arrays, record = store
+    assert record == {"bytes": 7}
+    assert len(arrays["tokens"]) == 6 and len(arrays["empty"]) == 2
     for index, row in enumerate(2 * ROWS):
-        np.testing.assert_array_equal(store.arrays["tokens"][index], row, strict=True)
-        assert store.arrays["lengths"][index] == row.size
+        np.testing.assert_array_equal(arrays["tokens"][index], row, strict=True)
+        assert arrays["lengths"][index] == row.size
 
 
 def test_arrays_that_are_appended_are_one_in_a_folder_and_in_memory(tmp_path):
     for folder, function in ((tmp_path, fill), (tmp_path, None), (None, fill)):
         store = filled_store(folder, function)
         assert_whole(store)
-        assert isinstance(store.arrays["tokens"].values, np.memmap) == (folder is not None)
+        assert isinstance(store[0]["tokens"].values, np.memmap) == (folder is not None)
 
 
 def test_what_an_ended_process_left_is_made_again(tmp_path):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jaxformer import text
 from jaxformer.errors import DataError
 from jaxformer.text.sources import files
-from jaxformer.text.sources.counts import Counts
+from jaxformer.text.sources.records import Counts
 from jaxformer.text.tables import documents as document_tables
 from jaxformer.text.tables.documents import read_pieces, without_repeats
 from tests.text.corpora.texts import documents, newlines, prose, write_lines

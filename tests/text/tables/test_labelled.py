@@ -72,16 +72,6 @@ def test_examples_have_tokens_and_the_index_of_the_label():
     assert all(type(a) is np.ndarray and a.dtype == np.int32 for e in examples for a in e.values())
 
 
-def test_dropped_rows_are_counted_even_if_their_lines_are_the_same():
-    rows = Labelled(tuple("abc"), tuple("xyx"), lines=("1", "1", "1"))
-    examples = [{"labels": np.arange(9)}, {"labels": np.arange(7)}, {"labels": np.arange(2)}]
-    counts = Counts("texts", 3)
-    assert [*fitting_rows(rows, examples, 4, counts)] == [2]
-    assert counts.dropped == {"too long": 2}
-    with pytest.raises(DataError, match="got 3 rows, 2 examples"):
-        fitting_rows(rows, examples[:2], 4, counts)
-
-
 def test_encoding_names_a_label_that_is_no_class():
     labelled = Labelled(("a", "b"), ("x", "w"), lines=("3", "b.tsv:7"))
     rule = r"one of the classes \['x', 'y'\], got 'w' in line b.tsv:7; correct it"

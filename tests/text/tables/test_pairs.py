@@ -116,17 +116,6 @@ def test_examples_have_the_end_of_text_where_it_starts_and_ends():
     assert all(type(a) is np.ndarray and a.dtype == np.int32 for e in examples for a in e.values())
 
 
-def test_pairs_too_long_on_either_side_are_dropped():
-    pairs = Pairs(
-        ("aaaa", "aaa", "aaa", "a"), ("b", "bbb", "bbbb", "b"), lines=("2", "3", "5", "7")
-    )
-    counts = Counts("pairs", 4)
-    fitting = fitting_rows(pairs, encode_pairs(pairs, BYTE, BYTE), 4, counts)
-    assert pairs.take(fitting) == Pairs(("aaa", "a"), ("bbb", "b"), lines=("3", "7"))
-    assert [int(example["lengths"]) for example in fitting.values()] == [4, 2]
-    assert str(counts) == "4 pairs read, 2 kept; 2 too long (lines 2, 5)"
-
-
 def test_pairs_without_tokens_are_dropped():
     silent = Tokenizer.from_json(BYTE.to_json().replace('"normalizer": null', SILENCER))
     pairs = Pairs(("aa", "aa", "a"), ("b", "xxx", "b"), lines=("2", "3", "5"))
@@ -163,20 +152,6 @@ def test_source_must_not_be_too_long():
         encode_source("abcd", BYTE, 4)
     with pytest.raises(DataError, match="got 41 for 'aaaaaaaaaaaaaaaaaaaa...'; cut it"):
         encode_source("a" * 40, BYTE, 4)
-
-
-@pytest.mark.parametrize("fraction", [0.1, 0.37, 0.9])
-def test_split_takes_a_fraction_by_the_hash_of_the_source(fraction):
-    pairs = Pairs(tuple(f"s{i}" for i in range(101)), tuple(f"t{i}" for i in range(101)))
-    train, validation, counts = split(pairs, fraction)
-    assert len(validation) == round(fraction * 101)
-    assert counts == Counts("pairs", len(pairs))
-    rows = list(zip(pairs.sources, pairs.targets, pairs.lines, strict=True))
-    parts = [list(zip(p.sources, p.targets, p.lines, strict=True)) for p in (train, validation)]
-    assert sorted(parts[0] + parts[1]) == sorted(rows)
-    assert all(part == sorted(part, key=rows.index) for part in parts)
-    _, again, _ = split(pairs.take(range(100, -1, -1)), fraction)
-    assert set(again.sources) == set(validation.sources)
 
 
 sentences = st.sampled_from("abcdefghijk")
