@@ -143,9 +143,7 @@ def linear(
         [4.0, 4.0, 4.0, 4.0, 4.0]
     """
     check_dtype("x", x, "floating", remedy="cast it with .astype")
-    if x.ndim == 0:
-        raise ShapeError("x must be [..., D], got a scalar")
-    check_linear(name, x.shape[-1], kernel, bias)
+    check_linear(name, check_axes("x", x, "... D")["D"], kernel, bias)
     check_fields("products", products, Products)
     result = on_rows(lambda rows: matmul(rows, kernel, products.matmul), x)  # [..., F]
     if bias is None:

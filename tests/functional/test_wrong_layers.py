@@ -46,7 +46,7 @@ RIGHT = {
 CALLS = {
     "linear": [
         ({"x": None}, "x"),
-        ({"x": np.float32(1)}, "x", "x must be [..., D], got a scalar"),
+        ({"x": np.float32(1)}, "x", "x must be [..., D], got shape ()"),
         ({"x": ints(3, 5)}, "x", "x must be floating"),
         ({"x": ones(3, 5).astype(FLOAT8)}, "x"),
         ({"kernel": ones(7, 5)}, "kernel", "[D=5, F]", "(7, 5)", "D is x's last axis"),

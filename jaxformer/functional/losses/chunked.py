@@ -97,10 +97,7 @@ def chunked_cross_entropy(
     check_dtype("hidden", hidden, "floating", remedy="cast it with .astype")
     check_axes("hidden", hidden, "... D", {"D": sizes["D"]}, remedy="D is the table's width")
     if chunk_size is not None and not is_int(chunk_size, 1):
-        raise ConfigError(
-            f"chunk_size must be a positive number of tokens, got {chunk_size!r}; None = a "
-            "sixteenth"
-        )
+        raise ConfigError(f"chunk_size must be a number of tokens or None, got {chunk_size!r}")
     labels, counted = read_labels(labels, "hidden [..., D]", hidden, sizes["V"], ignore_label)
     if bias is not None:
         bias = as_array("bias", bias)
@@ -169,10 +166,6 @@ def _token_losses(
     return jax.lax.map(lambda chunk: chunk_losses(*chunk), tuple(chunks))
 
 
-Gradients = tuple[jax.Array | None, jax.Array | None, jax.Array | None]
-"""For table `[V, D]`, bias `[V]` and hidden states, in the loss dtype; None if not requested."""
-
-
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _chunked_loss(
     terms: LossTerms, table: jax.Array, bias: jax.Array | None, hidden: jax.Array,
@@ -200,8 +193,8 @@ def _scan_chunks(
     terms: LossTerms, differentiated: tuple[bool, ...],
     table: jax.Array, bias: jax.Array | None, hidden: jax.Array,
     labels: jax.Array, counted: jax.Array,
-) -> tuple[jax.Array, Gradients]:  # fmt: skip
-    """Summed loss of all chunks, and its gradients, made of each chunk while it has its logits."""
+) -> tuple[jax.Array, tuple[jax.Array | None, ...]]:  # fmt: skip
+    """Summed loss, and its gradients by table, bias and hidden states, None if not requested."""
     # Under shard_map a loop's initial carry must already vary over all axes of its inputs.
     table, bias, hidden, labels, counted = varying_alike((table, bias, hidden, labels, counted))
     dtype, rows = at_least(hidden.dtype, jnp.float32), table.astype(hidden.dtype)  # [V, D]

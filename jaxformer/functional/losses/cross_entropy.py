@@ -117,8 +117,14 @@ def read_labels(
             f"labels must be [...] for {tokens}, got labels {labels.shape} and "
             f"{tokens.split()[0]} {array.shape}"
         )
-    if (known := known_values(labels)) is not None:
-        _check_labels(known, vocab_size, ignore_label)
+    known = known_values(labels)
+    if known is not None:
+        bad = ((known < 0) | (known >= vocab_size)) & (known != ignore_label)
+        if bad.any():
+            raise DataError(
+                f"labels must be in 0 .. V-1 = {vocab_size - 1} or ignore_label={ignore_label}, "
+                f"got {known[bad][0]} at index {tuple(int(i) for i in np.argwhere(bad)[0])}"
+            )
     labels = as_int32(labels)  # holds -1 and V, which the labels' dtype may not
     counted = jnp.ones(labels.shape, bool) if ignore_label is None else labels != ignore_label
     return labels, counted
@@ -170,14 +176,3 @@ def _take_labels_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]
     # XLA fuses the one-hot into the sum: the gradient is a select, not a scatter.
     one_hot = jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
     return _take_labels(logits, labels), jnp.sum(one_hot * tangents[0], axis=-1)
-
-
-def _check_labels(labels: np.ndarray, vocab_size: int, ignore_label: int | None) -> None:
-    bad = (labels < 0) | (labels >= vocab_size)
-    if ignore_label is not None:
-        bad &= labels != ignore_label
-    if bad.any():
-        raise DataError(
-            f"labels must be in 0 .. V-1 = {vocab_size - 1} or ignore_label={ignore_label}, got "
-            f"{labels[bad][0]} at index {tuple(int(i) for i in np.argwhere(bad)[0])}"
-        )

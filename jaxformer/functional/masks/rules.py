@@ -1,8 +1,6 @@
 """The rules of attention masks: windows, lengths, prefixes, segments and functions of positions."""
 
 import dataclasses
-import functools
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -59,13 +57,12 @@ class Window(Mask):
 
     def allows(self, tile: Tile) -> jax.Array:
         query, key = tile.positions
-        distance = key - (query + tile.along_rows(self.offset))
-        sides = []
+        distance, allowed = key - (query + tile.along_rows(self.offset)), _all_of(tile)
         if self.left is not None:
-            sides.append(distance >= -self.left)
+            allowed = allowed & (distance >= -self.left)
         if self.right is not None:
-            sides.append(distance <= self.right)
-        return functools.reduce(operator.and_, sides) if sides else _all_of(tile)
+            allowed = allowed & (distance <= self.right)
+        return allowed
 
     def visible_part(self, queries: Range, keys: Range) -> Part:
         if not isinstance(self.offset, int):
@@ -127,13 +124,12 @@ class Lengths(Mask):
         )
 
     def allows(self, tile: Tile) -> jax.Array:
-        query, key = tile.positions
-        real = []
+        (query, key), allowed = tile.positions, _all_of(tile)
         if self.keys is not None:
-            real.append(key < tile.along_rows(self.keys))
+            allowed = allowed & (key < tile.along_rows(self.keys))
         if self.queries is not None:
-            real.append(query < tile.along_rows(self.queries))
-        return functools.reduce(operator.and_, real) if real else _all_of(tile)
+            allowed = allowed & (query < tile.along_rows(self.queries))
+        return allowed
 
     def visible_part(self, queries: Range, keys: Range) -> Part:
         (first_query, last_query), (first_key, last_key) = queries, keys

@@ -23,6 +23,7 @@ from jaxformer.functional.dtypes import widened
 from jaxformer.functional.masks.checks import Integers, read_integers
 from jaxformer.functional.masks.tiles import to_rank
 
+_MAX_OFFSET = 3 * 2**29  # leaves a quarter of the int32 range for the positions themselves
 _MOST_HEADS = 2**16
 _MOST_BUCKETS = 1024  # finding the borders takes ever larger integers
 
@@ -33,9 +34,7 @@ def relative_positions(num_queries: int, num_keys: int, query_offset: Integers) 
     num_keys = check_size("num_keys", num_keys, least=0)
     query = jnp.arange(num_queries, dtype=jnp.int32)[:, None]  # [T, 1]
     key = jnp.arange(num_keys, dtype=jnp.int32)[None, :]  # [1, S]
-    known = sum(size for size in (num_queries, num_keys) if not is_symbolic(size))
-    most = 2**31 - 1 - known  # beyond it, int32 positions could wrap
-    offset = read_integers("query_offset", query_offset, -most, most)
+    offset = read_integers("query_offset", query_offset, -_MAX_OFFSET, _MAX_OFFSET)
     # Added before the axes meet: XLA would compute `key - query` `[T, S]` ahead of a loop over
     # offsets, and hold it.
     if isinstance(offset, int) or is_symbolic(query_offset):
@@ -176,9 +175,7 @@ class RelativeBias:
         table = as_array("table", self.table)
         check_axes("table", table, "num_buckets N")
         if not is_symbolic(query_offset):
-            known = sum(size for size in (num_queries, num_keys) if not is_symbolic(size))
-            most = 2**31 - 4 - 2 * known
-            query_offset = read_integers("query_offset", query_offset, -most, most)
+            query_offset = read_integers("query_offset", query_offset, -_MAX_OFFSET, _MAX_OFFSET)
         # The biases of all distances from -T to S are looked up once: a gather of T * S numbers
         # would be slow, most of all its gradient.
         distances = num_queries + num_keys + 1
