@@ -70,4 +70,4 @@ def test_prompts_from_the_validation_text_end_with_a_word(tmp_path, line, max_le
     )  # fmt: skip
     model = runs.LanguageModel(config=config, tokenizers=(text.byte_tokenizer(),))
     task = runs.LanguageModelTask(model=model)
-    assert task.default_prompts([f"  {line}\n"]) == (prompt,) * 3
+    assert task.default_prompts([f"  {line}\n"]) == (prompt,)

@@ -227,8 +227,3 @@ def share(factory, name, train):
         )
     write_folder_manifest(copy / "run")
     return copy / "run", (copy / "printed.txt").read_text(encoding="utf-8")
-
-
-def leaf(params):
-    """All parameters as one array."""
-    return np.concatenate([np.ravel(array) for array in jax.tree.leaves(jax.device_get(params))])

@@ -12,7 +12,7 @@ import numpy as np
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import DataError
-from jaxformer.runs.data.prepare import fingerprint
+from jaxformer.runs.data.prepare import evenly_chosen, fingerprint
 from jaxformer.runs.data.text_sources import (
     check_tokens,
     document_source,
@@ -119,11 +119,9 @@ class StreamTask(Task):
     def default_prompts(self, documents: Sequence[str]) -> tuple[str, ...]:
         """Starts of three lines: up to 20 characters, half a context, whole words if possible."""
         lines = [line for line in "\n".join(documents).splitlines() if line.strip()]
-        if not lines:  # as of token files
-            return ()
         prompts = []
-        for place in range(_PROMPTS):
-            prompt = lines[place * len(lines) // _PROMPTS].strip()[:200]
+        for line in evenly_chosen(lines, _PROMPTS):  # of token files, there are none
+            prompt = line.strip()[:200]
             while len(prompt) > 20 or (
                 len(prompt) > 1 and self.tokenizer.encode(prompt).size > self.max_len // 2
             ):
@@ -164,10 +162,7 @@ class StreamTask(Task):
             validation=sum(map(len, self.validation.values())),
             lengths={"documents": np.concatenate([part.sizes for part in self.train.values()])},
         )
-        if self.split is None:
-            return view._replace(validation=None)
-        sides = texts_of(self.split.train)
-        if not sides[0]:  # tokens
+        if self.split is None or not any(sides := texts_of(self.split.train)):  # or tokens
             return view
         is_sampled = any(source.is_sampled for source in self.split.train.values())
         of, samples = f"of {LONG} characters or more", ", in samples of both" if is_sampled else ""
