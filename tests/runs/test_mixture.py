@@ -60,7 +60,7 @@ def test_run_on_a_mixture_is_trained_and_opened(tmp_path, capsys):
     predicted = {
         name: sum(
             (batch["labels"] != text.IGNORE).sum()
-            for batch in task.stream_evaluation(stream, run.runner).validation()
+            for batch in task.validation_batches(stream, run.runner).once()
         )
         for name, stream in tiny.validation_of(run).items()
     }

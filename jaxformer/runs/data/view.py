@@ -63,15 +63,6 @@ class DataView(NamedTuple):
     shared: tuple[SharedTexts, ...] = ()
 
 
-def plain_texts(tokenizer: Tokenizer, batch: Any, count: int) -> list[dict[str, str]]:
-    """The first rows of any batch that are not padding, if it has token ids under "tokens"."""
-    if "tokens" not in batch:
-        return []
-    masks = zip(batch["tokens"], real_tokens(batch), strict=True)
-    rows = [ids[is_real] for ids, is_real in masks if is_real.any()]
-    return [{"text": plain_text(tokenizer, ids)} for ids in rows[:count]]
-
-
 def real_tokens(
     batch: dict[str, np.ndarray], tokens: str = "tokens", lengths: str = "lengths"
 ) -> np.ndarray:

@@ -49,7 +49,11 @@ class ClassificationTask(TableTask):
         classifier = dataclasses.replace(self.model, config=config, classes=classes)
         numbered = dataclasses.replace(self, model=classifier)
         task = super(ClassificationTask, numbered).with_data(data)
-        _log_classes(data, classes)
+        counts = collections.Counter[str]()
+        if not data.train.is_sampled:
+            counts.update((*data.train.train.labels, *data.validation.labels))
+        named = [f"{name} ({counts[name]:,})" if counts else name for name in classes[:_LISTED]]
+        _LOG.info(f"classes: {', '.join(named)}{', ...' if len(classes) > _LISTED else ''}")
         return task
 
     def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
@@ -78,12 +82,3 @@ class ClassificationTask(TableTask):
         return lambda params: dataclasses.replace(self.model, params=params).accuracy(
             self.validation
         )
-
-
-def _log_classes(data: Split, classes: Sequence[str]) -> None:
-    """Logs the classes; if all rows are known, their sizes."""
-    train, counts = data.train, collections.Counter[str]()
-    if not train.is_sampled:
-        counts.update((*train.train.labels, *data.validation.labels))
-    named = [f"{name} ({counts[name]:,})" if counts else name for name in classes[:_LISTED]]
-    _LOG.info(f"classes: {', '.join(named)}{', ...' if len(classes) > _LISTED else ''}")

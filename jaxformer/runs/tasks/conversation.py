@@ -11,7 +11,6 @@ from jaxformer.runs.tasks.tables import EncodedRows, TableTask
 from jaxformer.runs.tasks.task import Split
 from jaxformer.runs.text_models.chat import ChatModel
 from jaxformer.text.store.arrays import Example
-from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
 
@@ -77,17 +76,14 @@ class ConversationTask(TableTask):
         packed = text.PackedExamples(self.train.examples, self.max_len)
         return self.shuffled_batches(packed, runner)
 
-    def evaluation_data(self, validation: EncodedRows, runner: Runner) -> TrainingData:
+    def validation_batches(self, validation: EncodedRows, runner: Runner) -> Any:
         """Makes batches of all packed rows, in order."""
         packed = text.PackedExamples(validation.examples, self.max_len)
-        return TrainingData(
-            batches=(), unit=self.model.unit, validation_bytes=self.num_bytes(validation.rows),
-            validation=self.ordered_batches(packed, runner).once,
-        )  # fmt: skip
+        return self.ordered_batches(packed, runner)
 
-    def num_bytes(self, rows: Any) -> int:
+    def num_bytes(self, validation: EncodedRows) -> int:
         """UTF-8 bytes of the answers."""
-        return rows.num_answer_bytes
+        return validation.rows.num_answer_bytes
 
     def default_prompts(self, texts: Sequence[str]) -> tuple[str, ...]:
         """Three of the prompts that leave room for an answer."""

@@ -9,7 +9,6 @@ from jaxformer.runs.tasks.streams import StreamTask, WindowsWithLengths
 from jaxformer.runs.text_models.language_model import LanguageModel
 from jaxformer.runs.text_models.masked import MASK_IN_TEXT, MaskedModel
 from jaxformer.text.batches.windows import EncoderWindows
-from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
 
@@ -29,15 +28,13 @@ class LanguageModelTask(StreamTask):
         kind = text.Windows if self.config.model.experts is None else WindowsWithLengths
         return kind(stream, self.max_len, before=before)
 
-    def stream_evaluation(self, validation: text.TokenStream, runner: Runner) -> TrainingData:
-        """Makes batches of all windows, and counts the bytes that are predicted."""
-        data = super().stream_evaluation(validation, runner)
+    def num_bytes(self, validation: text.TokenStream) -> int | None:
+        """UTF-8 bytes of the text; the first tokens are not predicted, so theirs do not count."""
         if validation.num_bytes is None:
-            return data
-        # The first tokens are not predicted, so their bytes do not count.
+            return None
         tokens, unpredicted = validation.tokens, self.windows(validation).unpredicted
         free = sum(self.tokenizer.byte_length(int(tokens[i])) for i in unpredicted)
-        return data._replace(validation_bytes=validation.num_bytes - free)
+        return validation.num_bytes - free
 
     def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
         """Windows, with marks for text that is not predicted and for ends of documents."""
@@ -69,10 +66,9 @@ class MaskedTask(StreamTask):
         """Makes batches of windows, with new masks in every epoch."""
         return self._masked(super().training_batches(runner), runner)
 
-    def stream_evaluation(self, validation: text.TokenStream, runner: Runner) -> TrainingData:
+    def validation_batches(self, validation: text.TokenStream, runner: Runner) -> Any:
         """Makes batches of all windows, with the same masks each time."""
-        masked = self._masked(self.ordered_batches(self.windows(validation), runner), runner)
-        return TrainingData(batches=(), unit=self.model.unit, validation=masked.once)
+        return self._masked(super().validation_batches(validation, runner), runner)
 
     def _masked(self, batches: BatchSource, runner: Runner) -> text.MaskedBatches:
         """The batches with masks."""

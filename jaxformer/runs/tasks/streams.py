@@ -5,7 +5,7 @@ import dataclasses
 import logging
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -147,13 +147,13 @@ class StreamTask(Task):
 
         Each source starts a new batch, so that its loss needs no separate forward pass.
         """
-        sources = {name: self.stream_evaluation(part, runner) for name, part in validation.items()}
+        evaluate = super().evaluation_data
+        sources = {name: evaluate(stream, runner) for name, stream in validation.items()}
         return sources[""] if "" in sources else joined_validation(sources)
 
-    def stream_evaluation(self, validation: text.TokenStream, runner: Runner) -> TrainingData:
+    def validation_batches(self, validation: text.TokenStream, runner: Runner) -> Any:
         """Makes batches of all windows of one stream, in order."""
-        batches = self.ordered_batches(self.windows(validation), runner)
-        return TrainingData(batches=(), unit=self.model.unit, validation=batches.once)
+        return self.ordered_batches(self.windows(validation), runner)
 
     def data_view(self) -> DataView:
         """Describes the documents, and the texts that training and validation may share."""

@@ -18,7 +18,6 @@ from jaxformer.runs.tasks.task import Split, Task
 from jaxformer.storage import read_json, write_json
 from jaxformer.text.corpora.encoding import no_rows_error, prepare_rows
 from jaxformer.text.store.arrays import Example, ExampleArrays
-from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
 
@@ -30,7 +29,7 @@ class EncodedRows(NamedTuple):
     """Arrays of rows, with "tokens" and "labels"; the rows or a sample; and counts so far."""
 
     examples: ExampleArrays
-    rows: text.Table  # in training data, with those that were dropped
+    rows: Any  # a table; in training data, with those that were dropped
     counts: text.Counts
     is_sampled: bool = False  # whether `rows` is only a sample
 
@@ -158,22 +157,18 @@ class TableTask(Task):
             host=runner.host,
         )
 
-    def evaluation_data(self, validation: EncodedRows, runner: Runner) -> TrainingData:
+    def validation_batches(self, validation: EncodedRows, runner: Runner) -> Any:
         """Makes batches of all rows, of the size of a micro-batch, or of one row per device."""
         training, longest = self.config.training, int(validation.examples.lengths.max())
         assert training.batch_tokens is not None
         micro_batch = training.batch_tokens // training.accumulate_steps
-        batches = text.BucketedBatches(
+        return text.BucketedBatches(
             validation.examples,
             batch_tokens=max(micro_batch, longest * runner.num_shards),
             num_buckets=self.config.data.num_buckets,
             multiple_of=runner.num_shards,
             host=runner.host,
         )
-        return TrainingData(
-            batches=(), unit=self.model.unit, validation=batches.once,
-            validation_bytes=self.num_bytes(validation.rows),
-        )  # fmt: skip
 
     def data_view(self) -> DataView:
         """Describes the first column and the lengths of the rows."""
@@ -190,10 +185,6 @@ class TableTask(Task):
             lengths={train.unit: self.train.examples.sizes("tokens")},
             shared=tuple(shared_texts(f"{name}{sample}", *texts) for name, texts in sides.items()),
         )
-
-    def num_bytes(self, rows: Any) -> int | None:
-        """UTF-8 bytes of the predicted text; None if bits per byte make no sense."""
-        return None
 
     def save(self, folder: pathlib.Path) -> None:
         """Writes the model and, if there are any, validation rows."""

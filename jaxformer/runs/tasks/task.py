@@ -11,7 +11,7 @@ from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import DataError
 from jaxformer.runs.data.prepare import cache_dir, train_tokenizer
-from jaxformer.runs.data.view import DataView, plain_texts
+from jaxformer.runs.data.view import DataView, plain_text, real_tokens
 from jaxformer.runs.folder.files import VALIDATION, DataSummary
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.training import Evaluation, TrainingData, evaluate
@@ -122,8 +122,8 @@ class Task(abc.ABC):
         """Makes the training batches, for the devices and hosts of the runner."""
 
     @abc.abstractmethod
-    def evaluation_data(self, validation: Any, runner: Runner) -> TrainingData:
-        """Makes validation batches and scores, without training batches."""
+    def validation_batches(self, validation: Any, runner: Runner) -> Any:
+        """Makes the validation batches, whose method `once` yields each one."""
 
     @abc.abstractmethod
     def load_validation(self, folder: pathlib.Path) -> Any:
@@ -178,11 +178,28 @@ class Task(abc.ABC):
             batch: training batch.
             count: number of rows; fewer if the others are padding.
         """
-        return plain_texts(self.tokenizer, batch, count)
+        if "tokens" not in batch:
+            return []
+        masks = zip(batch["tokens"], real_tokens(batch), strict=True)
+        rows = [ids[is_real] for ids, is_real in masks if is_real.any()]
+        return [{"text": plain_text(self.tokenizer, ids)} for ids in rows[:count]]
 
     def save(self, folder: pathlib.Path) -> None:
         """Writes what opening a run needs into its folder: the model and validation data."""
         self.model.save(folder)
+
+    def num_bytes(self, validation: Any) -> int | None:
+        """UTF-8 bytes of the predicted text; None if bits per byte make no sense."""
+        return None
+
+    def evaluation_data(self, validation: Any, runner: Runner) -> TrainingData:
+        """Makes validation batches, without training batches."""
+        return TrainingData(
+            batches=(),
+            unit=self.model.unit,
+            validation=self.validation_batches(validation, runner).once,
+            validation_bytes=self.num_bytes(validation),
+        )
 
     def training_data(self, runner: Runner) -> TrainingData:
         """Makes training and validation batches, for the devices of the runner."""

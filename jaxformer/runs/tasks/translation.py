@@ -10,7 +10,7 @@ from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.runs.data.prepare import cache_dir, train_tokenizer
 from jaxformer.runs.data.view import DataView, plain_text, real_tokens
-from jaxformer.runs.tasks.tables import TableTask
+from jaxformer.runs.tasks.tables import EncodedRows, TableTask
 from jaxformer.runs.tasks.task import Split
 from jaxformer.runs.text_models.translator import Translator
 from jaxformer.text.store.arrays import Example
@@ -85,9 +85,9 @@ class TranslationTask(TableTask):
             for row in np.flatnonzero(are_real.any(axis=1))[:count]
         ]
 
-    def num_bytes(self, rows: text.Pairs) -> int:
+    def num_bytes(self, validation: EncodedRows) -> int:
         """UTF-8 bytes of the targets."""
-        return sum(len(target.encode()) for target in rows.targets)
+        return sum(len(target.encode()) for target in validation.rows.targets)
 
     def training_scores(self) -> Callable[[Any], dict[str, float]] | None:
         """Greedy scores of the first pairs, if the config asks for them."""
