@@ -78,21 +78,16 @@ class WeightSource(abc.ABC):
         """Chooses and verifies the checkpoint, if there are several; returns `name`."""
         return self.name
 
-    def new_parameters(self, model: TextModel) -> tuple[str, ...]:
-        """Names of the parameters that a run initializes anew: the head, for other classes."""
-        classes, stored_classes = (getattr(part, "classes", None) for part in (model, self.model))
-        if classes is None or classes == stored_classes:
-            return ()
-        stored = {"encoder", "pooler"} & self.shapes.keys()
-        return tuple(name for name in param_shapes(model) if name not in stored)
-
     def start(self, model: TextModel, runner: Runner) -> Start:
         """Parameters that a run of a model starts from; raises CheckpointError as `params`."""
         loads = SingleRunner() if runner.has_all_params else runner
         params = _with_rows(self.params(loads), model.max_len)
-        if not (new := self.new_parameters(model)):
-            return Start(params, new)
+        classes, stored_classes = (getattr(part, "classes", None) for part in (model, self.model))
+        if classes is None or classes == stored_classes:
+            return Start(params, ())
+        # For other classes, the head is initialized anew.
         drawn = loads.create(model.initializer, (jax.random.key(model.config.seed),))
+        new = tuple(sorted(drawn.keys() - ({"encoder", "pooler"} & params.keys())))
         # A masked language model may also have an output table, which a classifier does not need.
         stored = flatten_dict(params)
         paths = {path for path in flatten_dict(drawn) if path[0] not in new}
