@@ -45,10 +45,10 @@ class MixtureOfExperts(nn.Module):
         chosen = jax.nn.one_hot(index, EXPERTS)  # [B, T, CHOSEN, EXPERTS]
         even = EXPERTS * chosen.mean((0, 1, 2)) @ gates.mean((0, 1))
         self.sow("losses", "balance", BALANCE * even)
-        weights = jnp.einsum("btc,btce->bte", best / best.sum(-1, keepdims=True), chosen)
-        many = nn.vmap(FeedForward, {"params": 0}, {"params": True}, None, axis_size=EXPERTS)
+        axis = {"axis_size": EXPERTS, "metadata_params": {nn.PARTITION_NAME: "experts"}}
+        many = nn.vmap(FeedForward, {"params": 0}, {"params": True}, None, **axis)
         outputs = many(self.config, self.sublayers, name="experts")(x)  # [EXPERTS, B, T, D]
-        return jnp.einsum("bte,ebtd->btd", weights, outputs)
+        return jnp.einsum("btc,btce,ebtd->btd", best / best.sum(-1, keepdims=True), chosen, outputs)
 
 
 text = np.frombuffer(inspect.getsource(inspect).encode(), np.uint8).astype(np.int32)

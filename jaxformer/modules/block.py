@@ -84,18 +84,13 @@ def check_block_output(
     return output
 
 
-def _check_attention(attention: nn.Module, output: Any, x: jax.Array) -> None:
-    """Checks the output of a user's attention layer, called on x `[B, T, D]`."""
+def _check_attention(attention: nn.Module, output: Any) -> None:
+    """Checks the output of a user's attention layer."""
     name = type(attention).__name__
     if not isinstance(output, MultiHeadOutput):
         raise ConfigError(
             f"attention of a Block must return a MultiHeadOutput, got {type(output).__name__} from "
             f"{name}; return that of MultiHeadAttention, or MultiHeadOutput(output, cache)"
-        )
-    if output.output.shape != x.shape:
-        raise ShapeError(
-            f"attention of a Block must return output [B, T, D] = {x.shape}, got shape "
-            f"{output.output.shape} from {name}"
         )
 
 
@@ -208,7 +203,7 @@ class Block(nn.Module):
         attention = self.attention(config, sublayers=sublayers, name="attention")
         normed = norm("attention", x)  # [B, T, D]
         attended = attention(normed, context, cache=cache, **options)
-        _check_attention(attention, attended, x)
+        _check_attention(attention, attended)
         cross_weights = None
         if config.residual == "sequential":
             x = add("attention", x, attended.output)

@@ -63,8 +63,9 @@ def test_beam_search_rows_do_not_depend_on_each_other():
     together = search(tables, start)
     for row in range(0, batch, 4):
         alone = search(tables[row : row + 1], start[row : row + 1])
-        for result, all_rows in zip(alone, together, strict=True):
-            np.testing.assert_array_equal(result[0], all_rows[row])
+        chex.assert_trees_all_equal(
+            alone, jax.tree.map(lambda leaf, i=row: leaf[i : i + 1], together)
+        )
 
 
 # Probabilities of the next token by (tokens so far, last token); 0 ends.
@@ -155,8 +156,7 @@ def test_beam_search_eager_equals_jit():
     search = searcher(**options)
     with jax.disable_jit():
         eager = search(tables, start)
-    for result, reference in zip(eager, search(tables, start), strict=True):
-        np.testing.assert_allclose(result, reference, rtol=1e-6)
+    chex.assert_trees_all_close(eager, search(tables, start), rtol=1e-6)
 
 
 def constant(logits, beam_size, batch=1, dtype=jnp.float32, **options):
@@ -187,9 +187,8 @@ def test_largest_of_large_rows_is_top_k(size):
     rows[3, : size // 2], rows[3, -1] = -np.inf, 7
     rows[4] = np.arange(size)
     rows[5] = -np.arange(size)
-    results = jax.jit(largest, static_argnums=1)(rows, 5)
-    for result, reference in zip(results, jax.lax.top_k(rows, 5), strict=True):
-        np.testing.assert_array_equal(result, reference)
+    values, index = jax.jit(largest, static_argnums=1)(rows, 5)
+    chex.assert_trees_all_equal([values, index], list(jax.lax.top_k(rows, 5)))
 
 
 def test_beam_search_drops_an_end_that_ranks_below_the_beams():
@@ -212,9 +211,7 @@ def test_beam_search_ignores_padded_tokens_and_the_dtype(padding, dtype):
     expected = constant(logits, 8, **options)
     assert np.isfinite(expected.scores).all()
     beams = constant([*logits, *padding], 8, vocab_size=3, dtype=dtype, **options)
-    for result, reference in zip(beams, expected, strict=True):
-        assert result.dtype == reference.dtype
-        np.testing.assert_array_equal(result, reference)
+    chex.assert_trees_all_equal(beams, expected, strict=True)
 
 
 def test_beam_search_of_a_vocabulary_of_one():

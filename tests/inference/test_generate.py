@@ -233,8 +233,3 @@ def test_nan_logits_are_reported_by_step_and_row():
         DataError, match=f"logits are NaN or .* at new token {step} of row 1; it has"
     ):
         generate(model, params, PROMPTS, **options)
-
-
-def test_prompts_may_be_one_array(params):
-    rows = [[1, 2, 3], [3, 2, 1]]
-    assert continue_(params, np.array(rows), new=3) == continue_(params, rows, new=3)

@@ -63,24 +63,6 @@ def test_encoder_equals_a_float64_reference(model):
     np.testing.assert_allclose(attention_weights, weights, rtol=0, atol=1e-5)
 
 
-def test_encoder_sees_both_sides_and_no_padding(model):
-    model, _, output = model
-    distance = np.abs(np.arange(T) - np.arange(T)[:, None])
-    near = distance <= (model.config.local_window_size or T)
-    seen, weights = near & IS_REAL[:, None] & IS_REAL[..., None], output.weights.self_attention
-    np.testing.assert_array_equal(weights > 0, np.broadcast_to(seen[None, :, None], weights.shape))
-
-
-def test_scanned_encoder_equals_the_looped_one(model):
-    model, params, output = model
-    scanned = Encoder(dataclasses.replace(model.config, layer_execution="scan", remat="dots"))
-    again = apply(scanned, params, TOKENS, lengths=LENGTHS, return_weights=True)
-    np.testing.assert_allclose(again.hidden[IS_REAL], output.hidden[IS_REAL], rtol=0, atol=1e-5)
-    np.testing.assert_allclose(
-        again.weights.self_attention, output.weights.self_attention, rtol=0, atol=1e-5
-    )
-
-
 def run(make, *args, config=BASE, method="init", **arguments):
     init = getattr(make(config), method)
     return jax.eval_shape(lambda: init(jax.random.key(0), *args, **arguments))
