@@ -12,12 +12,27 @@ from jaxformer import runs
 from jaxformer.cli import main
 from jaxformer.interop import HuggingFaceModel
 from tests.interop import ours
-from tests.interop.tables import VARIANTS
 from tests.interop.tokenizer_folders import FOLDERS
 
 pytestmark = pytest.mark.parity
 
-POSITIONS = {"gpt2": "n_positions", "t5": "n_positions"}  # names of the longest length
+SIZES = {
+    "gpt2": {"n_embd": 24, "n_layer": 2, "n_head": 3, "n_positions": 64},
+    "llama": {
+        "hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
+    },
+    "bert": {
+        "hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 3, "max_position_embeddings": 64,
+    },
+    "t5": {"d_model": 24, "d_kv": 6, "d_ff": 32, "num_layers": 2, "num_heads": 4},
+    "bart": {
+        "d_model": 24, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32,
+        "max_position_embeddings": 64,
+    },
+}  # fmt: skip
 TEXT = "good morning, how are you?"
 CLASSES = {
     "gpt2": ("GPT2LMHeadModel", "gpt2"), "bert": ("BertForMaskedLM", "bert"),
@@ -51,9 +66,11 @@ def make(name, folder, std=0.5):
         special["decoder_start_token_id"] = special[f"{starts}_token_id"]
     torch.manual_seed(0)
     size = 1 + max(tokenizer.get_vocab().values())
-    longest = {POSITIONS.get(sizes, "max_position_embeddings"): 64}
-    vocab = {"vocab_size": size + 108 * (name == "m2m-100")}
-    config = kind.config_class(**VARIANTS[sizes].fields | longest | vocab | special)
+    config = kind.config_class(
+        vocab_size=size + 108 * (name == "m2m-100"), **SIZES[sizes], **special
+    )
+    if sizes == "bart":
+        config.forced_eos_token_id = None
     config.init_std = config.initializer_range = std
     model = kind(config).eval()
     if model.can_generate():
