@@ -91,11 +91,6 @@ def test_hosts_rows_make_up_the_global_batch(source, num_hosts):
         assert_same(joined(parts), whole[step])
 
 
-def test_batches_refuse_a_negative_step():
-    with pytest.raises(IndexError, match="at least 0, got -1"):
-        Batches(WINDOWS, 5, seed=7)[-1]
-
-
 @pytest.mark.parametrize("batch_size", [1, 8, 42, 101])
 def test_evaluation_has_each_item_once_in_order(batch_size):
     batches = list(Batches(WINDOWS, batch_size).once())
@@ -141,6 +136,8 @@ def test_batches_refuse_what_cannot_be_made(source, batch_size, host, rule):
         Batches(source, batch_size, host=host)
 
 
-def test_batches_refuse_a_negative_seed():
+def test_batches_refuse_a_negative_seed_and_a_negative_step():
     with pytest.raises(DataError, match="seed must be at least 0, got -3; try 3"):
         Batches(WINDOWS, 5, seed=-3)
+    with pytest.raises(IndexError, match="at least 0, got -1"):
+        Batches(WINDOWS, 5, seed=7)[-1]

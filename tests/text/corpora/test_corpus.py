@@ -115,25 +115,6 @@ def test_scan_is_remembered_while_the_file_stays(tmp_path, monkeypatch):
         text.scan_corpus(text.Documents, [file], **options)
 
 
-def test_labels_are_listed(tmp_path):
-    rows = [(f"text {i}", f"label {i % 5}") for i in range(20)]
-    corpus = scan_pairs(tmp_path, rows, table=text.Labelled)
-    assert corpus.distinct == {"labels": tuple(f"label {i}" for i in range(5))}
-
-
-def test_two_files_are_read_line_by_line(tmp_path):
-    rows = pairs(40)
-    paths = [
-        tiny.write(tmp_path / name, [row[i] for row in rows]) for i, name in enumerate(["s", "t"])
-    ]
-    corpus = text.scan_corpus(text.Pairs, paths, validation_fraction=0.25)
-    alone = scan_pairs(tmp_path, rows)
-    assert corpus.validation == alone.validation and corpus.train == alone.train
-    (tmp_path / "s").write_text("one\n")
-    with pytest.raises(DataError, match="same number of lines, got only 1 in '.*s'"):
-        text.scan_corpus(text.Pairs, paths, validation_fraction=0.25)
-
-
 def test_sides_that_are_empty_or_too_large_are_refused(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="got an empty training side with .*: 1 pairs .* 1 empty"):
         scan_pairs(tmp_path, [("", "x")])

@@ -63,3 +63,9 @@ def scan_pairs(folder, rows, table=text.Pairs, **options):
     (folder / "a.tsv").write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
     options = {"validation_fraction": 0.25} | options
     return text.scan_corpus(table, [folder / "a.tsv"], **options)
+
+
+def split(table, fraction):
+    """Training rows, validation rows, and the counts of all."""
+    corpus = text.Corpus.of(table, fraction)
+    return corpus.train, corpus.validation, corpus.counts

@@ -5,13 +5,11 @@ import pytest
 
 from jaxformer.errors import DataError
 from jaxformer.text import (
-    Counts,
     Labelled,
     byte_tokenizer,
     encode_labelled,
-    fitting_rows,
 )
-from tests.text.corpora.splits import split
+from tests.text.corpora.texts import split
 
 BYTE = byte_tokenizer()
 
@@ -59,12 +57,7 @@ def test_classes_must_be_two():
 
 
 def test_examples_have_tokens_and_the_index_of_the_label():
-    labelled = Labelled(("né", "abcd", "a"), ("x", "y", "y"), lines=("2", "3", "5"))
-    counts = Counts("texts", 3)
-    rows = fitting_rows(labelled, encode_labelled(labelled, BYTE, ["z", "y", "x"]), 3, counts)
-    assert labelled.take(rows) == Labelled(("né", "a"), ("x", "y"), lines=("2", "5"))
-    examples = [*rows.values()]
-    assert str(counts) == "3 texts read, 2 kept; 1 too long (line 3)"
+    examples = encode_labelled(Labelled(("né", "a"), ("x", "y")), BYTE, ["z", "y", "x"])
     assert [{name: a.tolist() for name, a in e.items()} for e in examples] == [
         {"tokens": [110, 195, 169], "lengths": 3, "labels": 2},
         {"tokens": [97], "lengths": 1, "labels": 1},

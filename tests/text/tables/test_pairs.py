@@ -9,17 +9,15 @@ from hypothesis import strategies as st
 
 from jaxformer.errors import DataError
 from jaxformer.text import (
-    Counts,
     Pairs,
     Tokenizer,
     byte_tokenizer,
     encode_pairs,
-    fitting_rows,
     train_character,
     train_word,
 )
 from jaxformer.text.tables.pairs import encode_source
-from tests.text.corpora.splits import split
+from tests.text.corpora.texts import split
 
 BYTE = byte_tokenizer()
 WITHOUT_END = Tokenizer(tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0})))
@@ -116,12 +114,10 @@ def test_examples_have_the_end_of_text_where_it_starts_and_ends():
     assert all(type(a) is np.ndarray and a.dtype == np.int32 for e in examples for a in e.values())
 
 
-def test_pairs_without_tokens_are_dropped():
+def test_pair_without_tokens_has_no_example():
     silent = Tokenizer.from_json(BYTE.to_json().replace('"normalizer": null', SILENCER))
-    pairs = Pairs(("aa", "aa", "a"), ("b", "xxx", "b"), lines=("2", "3", "5"))
-    counts = Counts("pairs", 3)
-    assert [*fitting_rows(pairs, encode_pairs(pairs, BYTE, silent), 2, counts)] == [2]
-    assert str(counts) == "3 pairs read, 1 kept; 1 empty (line 3), 1 too long (line 2)"
+    first, second = encode_pairs(Pairs(("aa", "a"), ("xxx", "b")), BYTE, silent)
+    assert first is None and second["lengths"] == 2
 
 
 @pytest.mark.parametrize("tokenizers_", [(WITHOUT_END, BYTE), (BYTE, WITHOUT_END)])
