@@ -41,6 +41,16 @@ def small(**changes):
     )
 
 
+def rows_of(refused):
+    """(kind, changes, words) of each of the changes that a kind of config refuses."""
+    return [(kind, *row) for kind, rows in refused.items() for row in rows]
+
+
+def described(row):
+    kind, *changes_and_words = row
+    return f"{kind.__name__}-{changes_and_words}"
+
+
 def assert_refused(make, words):
     """Making a config fails, with a message that has all of the words."""
     with pytest.raises(ConfigError) as error:

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from flax import linen as nn
 from flax import traverse_util
 
 from jaxformer import __version__
@@ -43,7 +44,7 @@ def save_params(path: str | os.PathLike[str], config: ModelConfig, params: Any) 
     for file in (path, config_path):
         if lexists(file):
             raise ConfigError(f"{file} exists already; remove it, or choose another name")
-    tensors = traverse_util.flatten_dict(params, sep="/")
+    tensors = traverse_util.flatten_dict(nn.unbox(params), sep="/")
     write_tensor_file(path, tensors, {"jaxformer": __version__})
     write_whole(config_path, config_to_toml(config))
 

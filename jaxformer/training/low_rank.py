@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import linen as nn
 from flax import traverse_util
 
 from jaxformer.errors import ConfigError
@@ -20,7 +21,8 @@ def low_rank_params(base: Any, rng: jax.Array, *, rank: int, targets: Sequence[s
     r"""Initializes the LoRA matrices of a model's kernels.
 
     Args:
-        base: parameters of the model, a nested dict of arrays or `jax.ShapeDtypeStruct`s.
+        base: parameters of the model, a nested dict of arrays or `jax.ShapeDtypeStruct`s, or of the
+            boxes of them that `init` returns.
         rng: PRNG key.
         rank: R.
         targets: patterns of kernel paths, such as `*query_kernel`: `*` matches anything, `?` one
@@ -47,7 +49,7 @@ def low_rank_params(base: Any, rng: jax.Array, *, rank: int, targets: Sequence[s
     # Kernels are the matrices of linear layers, not embedding tables.
     kernels = {
         "/".join(path): (path, leaf)
-        for path, leaf in sorted(traverse_util.flatten_dict(base).items())
+        for path, leaf in sorted(traverse_util.flatten_dict(nn.unbox(base)).items())
         if path[-1].endswith("kernel") and leaf.ndim >= 2
     }
     chosen: set[str] = set()
@@ -93,6 +95,7 @@ def combine_low_rank(params: Any, frozen: Any, *, scale: float) -> Any:
         >>> combined["kernel"].merge()[0].tolist()
         [5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0]
     """
+    frozen = nn.unbox(frozen)
     if not isinstance(frozen, Mapping):
         return LowRankKernel(frozen, params["down"], params["up"], scale)
     combined = dict(frozen)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax import linen as nn
 from flax import traverse_util
 from optax import GradientTransformation, Schedule
 
@@ -123,7 +124,7 @@ def layers_above(params: Any) -> Any:
         >>> jax.tree.map(lambda rate: rate.ravel().tolist(), rates)
         {'final_norm': [1.0], 'stack': {'layers': {'scale': [0.25, 0.5]}}}
     """
-    leaves = traverse_util.flatten_dict(params, sep="/")
+    leaves = traverse_util.flatten_dict(nn.unbox(params), sep="/")
     stacked = {path: match for path in leaves if (match := _STACKED.search(path))}
     if not stacked:
         raise ConfigError(f"params must have a stack of layers, got {', '.join(leaves)}")

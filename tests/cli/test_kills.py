@@ -45,6 +45,16 @@ validation_fraction = 0.2
 kind = "character"
 """
 
+PAIRS = """
+[data]
+source = "pairs"
+paths = ["{data}"]
+num_buckets = 2
+validation_fraction = 0.2
+[tokenizer]
+kind = "word"
+"""
+
 
 def decoder(folder):
     """An epoch has 6 steps, so that some checkpoints are at the end of one, and some in it."""
@@ -54,12 +64,31 @@ def decoder(folder):
     return common.replace("{prompt}", "the c") + STREAM.replace("{data}", str(data))
 
 
+def encoder_decoder(folder):
+    """Pairs of unequal length, in batches of two shapes."""
+    words = "one two three four five six seven".split()
+    rows = [
+        "{}\t{}".format(
+            *(" ".join(words[(i + j) % 7] for j in range(1 + i % 9)) for i in (k, k + 1))
+        )
+        for k in range(60)
+    ]
+    data = folder / "pairs.tsv"
+    data.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    common = COMMON.replace("{model}", 'architecture = "encoder_decoder"\nmax_len = 12')
+    common = common.replace("{training}", "batch_tokens = 96").replace("{prompt}", "one two")
+    return common + PAIRS.replace("{data}", str(data))
+
+
+KINDS = {"decoder": decoder, "encoder_decoder": encoder_decoder}
+
+
 class Case:
     """A config, and what an uninterrupted run of it comes to."""
 
-    def __init__(self, folder, forks):
+    def __init__(self, kind, folder, forks):
         self.folder, self.forks, self.log = folder, forks, folder / "log"
-        text = decoder(folder).replace("{out}", str(folder / "unused"))
+        text = KINDS[kind](folder).replace("{out}", str(folder / "unused"))
         self.config = folder / "tiny.toml"
         self.config.write_text(text, encoding="utf-8")
         self.run(folder / "whole")
@@ -133,9 +162,21 @@ def contents(out, steps=None):
 
 
 @pytest.fixture(scope="module")
-def case(tmp_path_factory):
+def forks():
     with Forks() as forks:
-        yield Case(tmp_path_factory.mktemp("decoder"), forks)
+        yield forks
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory, forks):
+    cases = {}
+
+    def case(kind):
+        if kind not in cases:
+            cases[kind] = Case(kind, tmp_path_factory.mktemp(kind), forks)
+        return cases[kind]
+
+    return case
 
 
 def kill_until_done(case, out, seed, kills):
@@ -151,9 +192,9 @@ def kill_until_done(case, out, seed, kills):
     return count
 
 
-def test_run_stopped_again_and_again_ends_as_one_that_was_not(case, tmp_path):
+def test_run_stopped_again_and_again_ends_as_one_that_was_not(cases, tmp_path):
     """Killed while its folder is made, by a signal while it compiles, and while it saves."""
-    out = tmp_path / "run"
+    case, out = cases("decoder"), tmp_path / "run"
     assert case.run(out, moment="folder_is_made", index=1) is None
     assert case.run(out, killed_by=143, moment="signal_in_compilation", index=6) is None
     assert case.log.read_text(encoding="utf-8").splitlines()[-1] == (
@@ -165,9 +206,10 @@ def test_run_stopped_again_and_again_ends_as_one_that_was_not(case, tmp_path):
 
 
 @pytest.mark.slow
-def test_25_random_kills(case, tmp_path):
-    total, seed = 0, 0
+@pytest.mark.parametrize("kind", KINDS)
+def test_25_random_kills(cases, tmp_path, kind):
+    case, total, seed = cases(kind), 0, 0
     while total < 25:
         total += kill_until_done(case, tmp_path / f"run{seed}", seed, kills=25 - total)
         seed += 1
-    print(f"{total} kills in {seed} runs")
+    print(f"{kind}: {total} kills in {seed} runs")

@@ -1,11 +1,14 @@
 """Run folders that are damaged, of something else, or of another run."""
 
+import os
 import pathlib
 import shutil
+import threading
 
 import pytest
 
 from jaxformer.cli import main
+from jaxformer.storage.lock import run_lock
 from jaxformer.training import read_metrics
 from tests.cli.commands import one_line, output, truncate, write_config
 from tests.runs import tiny
@@ -35,6 +38,27 @@ def test_folder_that_is_no_run_cannot_be_used_or_resumed(tmp_path, capsys, monke
     (tmp_path / "quickstart").mkdir()  # the built-in config is still meant
     error = one_line(capsys, "train", "quickstart", "--seed", "x")
     assert "flags: seed must be an integer" in error
+
+
+def test_second_training_is_refused_before_it_reads_data(tmp_path, capsys):
+    config, held, end = write_config(tmp_path), threading.Event(), threading.Event()
+    (tmp_path / "text.txt").unlink()
+
+    def hold():
+        with run_lock(tmp_path / "run"):
+            held.set()
+            end.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert held.wait(10)
+        assert f"is being trained by process {os.getpid()} on" in one_line(capsys, "train", config)
+    finally:
+        end.set()
+        thread.join()
+    assert "text.txt" in one_line(capsys, "train", config)
+    assert not (tmp_path / "run").exists()
 
 
 def test_run_of_another_config_is_left_alone(trained, capsys):

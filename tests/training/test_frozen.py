@@ -2,6 +2,7 @@
 
 import functools
 
+import chex
 import jax
 import numpy as np
 import optax
@@ -20,6 +21,7 @@ from jaxformer.training import (
     decay_mask,
     fit,
     language_model_loss,
+    layers_above,
     low_rank_params,
     make_eval_step,
     make_train_step,
@@ -48,6 +50,15 @@ def base():
 @pytest.fixture(scope="module")
 def matrices(base):
     return low_rank_params(base, jax.random.key(1), rank=2, targets=TARGETS)
+
+
+def test_matrices_and_rates_are_those_of_plain_parameters_in_boxes_too(base, matrices):
+    tokens = np.zeros((1, 2), int)
+    boxed = tiny.model().init(jax.random.key(0), tokens)["params"]
+    of_boxes = low_rank_params(boxed, jax.random.key(1), rank=2, targets=TARGETS)
+    chex.assert_trees_all_equal(of_boxes, matrices)
+    chex.assert_trees_all_equal(COMBINE(of_boxes, boxed), COMBINE(matrices, base))
+    chex.assert_trees_all_equal(layers_above(boxed), layers_above(base))
 
 
 def data(steps=6):
