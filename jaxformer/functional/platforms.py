@@ -4,14 +4,10 @@ import contextlib
 import contextvars
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
-from jax.extend.core import Primitive
-from jax.interpreters import mlir
-
-from jaxformer.errors import ConfigError
 
 OTHERS = "rocm"
 """Any platform without its own entry in `PLATFORMS`."""
@@ -88,17 +84,3 @@ def by_platform(functions: Mapping[str, Callable[[], Result]]) -> Result:
     default = functions[OTHERS]
     specific = {name: function for name, function in functions.items() if function is not default}
     return jax.lax.platform_dependent(default=default, **specific)
-
-
-def refuse(message: str, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-    """Stands for an array of a program that cannot be compiled: lowering it raises ConfigError."""
-    return _REFUSAL.bind(message=message, shape=shape, dtype=dtype)
-
-
-def _raise_refusal(context: mlir.LoweringRuleContext, *, message: str, **_: Any) -> NoReturn:
-    raise ConfigError(message)
-
-
-_REFUSAL = Primitive("refusal")
-_REFUSAL.def_abstract_eval(lambda *, shape, dtype, **_: jax.core.ShapedArray(shape, dtype))
-mlir.register_lowering(_REFUSAL, _raise_refusal)

@@ -12,6 +12,7 @@ from flax import linen as nn
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention import Bias, dot_product_attention
+from jaxformer.functional.linear import DEFAULT_PRODUCTS, Products
 from jaxformer.functional.masks.base import Mask
 from jaxformer.functional.multi_head import (
     AttentionFunction,
@@ -119,6 +120,7 @@ class MultiHeadAttention(nn.Module):
         config: widths, heads, biases, norms, scale, soft cap, sinks, dropout rate and
             implementation.
         sublayers: number of sublayers per block, for the scale of the initial weights.
+        products: precision and function of the products with the kernels.
 
     Example:
         >>> import jax.numpy as jnp
@@ -131,6 +133,7 @@ class MultiHeadAttention(nn.Module):
 
     config: ModelConfig
     sublayers: int = 2
+    products: Products = DEFAULT_PRODUCTS
 
     @nn.compact
     def __call__(
@@ -172,6 +175,7 @@ class MultiHeadAttention(nn.Module):
             return_weights=return_weights,
             tap=tap,
             attention_fn=context.attention_fn,
+            products=self.products,
             is_causal=context.is_causal,
             query_seq_lengths=None if cached else context.lengths,
             key_value_seq_lengths=None if cached else context.lengths,
@@ -203,6 +207,7 @@ class CrossAttention(nn.Module):
 
     config: ModelConfig
     sublayers: int = 3
+    products: Products = DEFAULT_PRODUCTS
 
     @nn.compact
     def __call__(
@@ -236,6 +241,7 @@ class CrossAttention(nn.Module):
             "num_heads": config.num_heads,
             "num_kv_heads": config.kv_heads,
             "norm_eps": config.norm_eps,
+            "products": self.products,
         }
         decoding = cross_cache is not None
         if cross_cache is None:

@@ -10,7 +10,7 @@ import jax
 
 from jaxformer.accelerators import Accelerator
 from jaxformer.errors import ConfigError
-from jaxformer.functional.attention.choice import describe_choices, observed_choices
+from jaxformer.functional.attention.program import describe_choices, observed_choices
 from jaxformer.functional.platforms import compiling_for
 from jaxformer.hlo import parse_hlo
 from jaxformer.planning.collectives import Collective, read_collectives

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import jax
 
-from jaxformer.functional.attention.choice import describe_choices, observed_choices
+from jaxformer.functional.attention.program import describe_choices, observed_choices
 from jaxformer.stopping import StopRequest
 from jaxformer.training.data import ValidationBatches, batch_at, check_rows, joined_runs
 from jaxformer.training.evaluation import LossSums, loss_sums

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxformer.functional.attention import choice, plan
+from jaxformer.functional.attention import plan, program
 from jaxformer.functional.attention.chunked import Blocks
 
 
@@ -10,7 +10,7 @@ from jaxformer.functional.attention.chunked import Blocks
 def small_blocks():
     """Three queries and one key head at a time, and one loop over the full blocks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choice, "block_sizes", _small_blocks)
+        patch.setattr(program, "block_sizes", _small_blocks)
         patch.setattr(plan, "_MAX_LOOPS", 1)
         yield patch
 
@@ -19,12 +19,12 @@ def small_blocks():
 def real_blocks(small_blocks):
     """The blocks that users get."""
     with small_blocks.context() as patch:
-        patch.setattr(choice, "block_sizes", _BLOCK_SIZES)
+        patch.setattr(program, "block_sizes", _BLOCK_SIZES)
         patch.setattr(plan, "_MAX_LOOPS", _MAX_LOOPS)
         yield
 
 
-_BLOCK_SIZES, _MAX_LOOPS = choice.block_sizes, plan._MAX_LOOPS
+_BLOCK_SIZES, _MAX_LOOPS = program.block_sizes, plan._MAX_LOOPS
 
 
 def _small_blocks(inputs, platform):

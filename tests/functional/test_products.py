@@ -31,6 +31,13 @@ def experts(x, products, **options):
     return F.mixture_of_experts(params, x, products=products, **options).output
 
 
+def attention(x, products):
+    """Each token attends to itself alone."""
+    params = F.MultiHeadParams(UP[:, :6], UP[:, 1:], UP[:, :6], DOWN[1:])
+    mask = np.eye(3, dtype=bool)
+    return F.multi_head_attention(params, x, mask=mask, num_heads=2, products=products).output
+
+
 def gated(x, product):
     return product(np.maximum(product(x, GATE), 0) * product(x, UP), DOWN)
 
@@ -56,6 +63,7 @@ LAYERS = {
     ),
     "experts": (experts, gated),
     "experts with a capacity": (functools.partial(experts, capacity_factor=1.0), gated),
+    "attention": (attention, lambda x, product: product(product(x, UP[:, :6]), DOWN[1:])),
     "unembed": (
         lambda x, products: F.unembed(TABLE, x, products=products),
         lambda x, product: product(x, TABLE.T),

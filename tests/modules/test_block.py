@@ -125,9 +125,10 @@ NARROW = dataclasses.replace(CONFIG, vocab_size=11, embedding_dim=7)
         FeedForward(CONFIG, products=HIGHEST),
         FeedForward(dataclasses.replace(CONFIG, activation="geglu"), products=HIGHEST),
         ExpertsFeedForward(CONFIG, EXPERTS, products=HIGHEST),
+        MultiHeadAttention(CONFIG, products=HIGHEST),
         Embedding(NARROW, products=HIGHEST),
     ],
-    ids=["plain", "gated", "experts", "embedding"],
+    ids=["plain", "gated", "experts", "attention", "embedding"],
 )
 def test_layers_have_a_precision_of_their_products(layer):
     def output(x):

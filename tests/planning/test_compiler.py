@@ -12,7 +12,7 @@ import jax
 import pytest
 
 from jaxformer.config import MeshConfig
-from jaxformer.functional.attention import choice
+from jaxformer.functional.attention import choice, program
 from jaxformer.functional.attention.dense import dense_attention
 from jaxformer.planning import ACCELERATORS
 from jaxformer.planning.plan import Place, _plan
@@ -64,7 +64,7 @@ def test_attention_is_compiled_as_on_the_accelerator(implementation, monkeypatch
         taken.append(args)
         return dense_attention(*args)
 
-    monkeypatch.setitem(choice._FUNCTIONS, "splash", note)
+    monkeypatch.setitem(program._FUNCTIONS, "splash", note)
     monkeypatch.setattr(choice, "_MIN_SPLASH_WEIGHTS", 0)
     long = model(max_len=128, vocab_size=22, attention_implementation=implementation)
     one_device = Place(ACCELERATORS["v5e"], 1, jax.devices()[:1])
@@ -74,7 +74,7 @@ def test_attention_is_compiled_as_on_the_accelerator(implementation, monkeypatch
     chunked = dataclasses.replace(long, attention_implementation="chunked")
     expected = _plan(dataclasses.replace(config(), model=chunked), one_device).flops
     assert not taken
-    assert (plan.flops == expected) == (implementation == "splash")  # "auto" counts as dense here
+    assert plan.flops == expected
     # On a mesh, every device runs the kernel for its own rows and heads.
     even = dataclasses.replace(long, d_model=32, num_heads=4, num_kv_heads=2)
     split = dataclasses.replace(config(mesh=MeshConfig(fsdp=2, tensor=2)), model=even)

@@ -1,6 +1,8 @@
-"""Attention of one block of queries to one block of keys: scores, softmax, values.
+"""Attention of one block of queries to one block of keys: scores, softmax, values, derivatives.
 
-Dense attention calls `attend` for all queries and keys; `recomputed.py` has the version for blocks.
+Dense attention is one block, chunked attention a loop over many. The derivative recomputes the
+weights from the scores and two numbers per query, the maximum and the inverse total, as that of
+FlashAttention does (Dao et al., 2022).
 Axes: `g` query heads that share a key head, `t` queries, `s` keys, `h` key width, `v` value width.
 """
 
@@ -13,6 +15,7 @@ from einops import rearrange
 from jax.ad_checkpoint import checkpoint_name
 
 from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.linear_map import linear_map
 
 OUTPUT, _MAXIMUM, _INVERSE_TOTAL, _RESIDUAL = SAVED = (
     "attention_output",
@@ -30,6 +33,7 @@ class StaticOptions(NamedTuple):
     softcap: float | None = None
     dropout_rate: float = 0.0
     return_residual: bool = False
+    precision: jax.lax.PrecisionLike = None
     operands: str | None = None  # dtype of the operands of products; None = as they are
 
 
@@ -38,7 +42,7 @@ def product(static: StaticOptions, pattern: str, left: jax.Array, right: jax.Arr
     wide = at_least(left.dtype, jnp.float32)
     if static.operands is not None:
         left, right = left.astype(static.operands), right.astype(static.operands)
-    return jnp.einsum(pattern, left, right, preferred_element_type=wide)
+    return jnp.einsum(pattern, left, right, precision=static.precision, preferred_element_type=wide)
 
 
 def dot_products(static: StaticOptions, query: jax.Array, key: jax.Array) -> jax.Array:
@@ -91,72 +95,138 @@ def softmax_factors(scores: jax.Array) -> SoftmaxFactors:
     )
 
 
+class BlockInputs(NamedTuple):
+    """Arrays of a block; a mask hides keys, and `keep` is what dropout leaves."""
+
+    query: jax.Array  # [..., g, t, h]
+    key: jax.Array  # [..., s, h]
+    value: jax.Array  # float32 or 64 [..., s, v], 0 where no query of the block sees the key
+    bias: jax.Array | None = None  # like [..., g, t, s], of its rank, as are these:
+    mask: jax.Array | None = None
+    keep: jax.Array | None = None
+
+
+class _Saved(NamedTuple):
+    """A block, its output, and of each query the maximum and the inverse total."""
+
+    block: BlockInputs
+    output: jax.Array  # [..., g, t, v]
+    # With these two, weights are exact. The log-sum-exp would lose the number of keys where scores
+    # are far from 0.
+    maximum: jax.Array  # [..., g, t, 1]
+    inverse: jax.Array  # [..., g, t, 1]
+
+
+class _Dots(NamedTuple):
+    """Tangents or cotangents of the query, the key, the value and the bias."""
+
+    query: jax.Array
+    key: jax.Array
+    value: jax.Array
+    bias: jax.Array | None
+
+
+_Averages = tuple[jax.Array, jax.Array]
+"""Output `[..., g, t, v]` and log-sum-exp `[..., g, t]`, or their tangents or cotangents."""
+
+
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def attend(
-    static: StaticOptions,
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    bias: jax.Array | None,
-    mask: jax.Array | None,
-    keep: jax.Array | None,
-) -> tuple[jax.Array, jax.Array]:
-    """Average of the values `[..., g, t, v]`, log-sum-exp `[..., g, t]`; 0 and -inf if masked."""
-    scores = block_scores(static, mask, query, key, bias)
-    exponentials, inverse, _, residual = softmax_factors(scores)
-    return weighted_values(static, exponentials, value, keep) * inverse, residual[..., 0]
+def attend_block(static: StaticOptions, block: BlockInputs) -> _Averages:
+    """Averages of the values `[..., g, t, v]`, log-sum-exp `[..., g, t]`; 0 and -inf if masked."""
+    exponentials, inverse, _, residual = softmax_factors(_scores(static, block))
+    return weighted_values(static, exponentials, block.value, block.keep) * inverse, residual[
+        ..., 0
+    ]
 
 
-@attend.defjvp
-def _attend_jvp(
-    static: StaticOptions, primals: tuple, tangents: tuple
-) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
-    # Everything here is linear in the tangents, so JAX transposes it by itself: one rule serves
-    # forward mode, reverse mode, and derivatives of derivatives.
-    query, key, value, bias, mask, keep = primals
-    query_dot, key_dot, value_dot, bias_dot, _, _ = tangents
+@attend_block.defjvp
+def _attend_block_jvp(
+    static: StaticOptions, primals: tuple[BlockInputs], tangents: tuple[BlockInputs]
+) -> tuple[_Averages, _Averages]:
+    block, block_dot = *primals, *tangents
     # The gradient of the query is a product with all keys, that of the key with all queries.
-    query, key = zero_unseeing(query, mask), zero_unseen(key, mask)
-    scores, scores_dot = jax.jvp(
-        functools.partial(block_scores, static, mask),
-        (query, key, bias),
-        (query_dot, key_dot, bias_dot),
+    query, key = zero_unseeing(block.query, block.mask), zero_unseen(block.key, block.mask)
+    block = block._replace(query=query, key=key)
+    exponentials, inverse, maximum, residual = softmax_factors(_scores(static, block))
+    output = weighted_values(static, exponentials, block.value, block.keep) * inverse
+    output = checkpoint_name(output, OUTPUT)
+    dots = linear_map(
+        functools.partial(_forward, static),
+        functools.partial(_backward, static),
+        _Saved(block, output, maximum, inverse),
+        _Dots(*block_dot[:4]),
     )
-    exponentials, inverse, _, residual = softmax_factors(scores)
-    output = checkpoint_name(weighted_values(static, exponentials, value, keep) * inverse, OUTPUT)
-    dots = attended_dots(static, exponentials * inverse, scores_dot, value, value_dot, keep, output)
     return (output, residual[..., 0]), dots
 
 
-def attended_dots(
-    static: StaticOptions,
-    weights: jax.Array,
-    scores_dot: jax.Array,
-    value: jax.Array,
-    value_dot: jax.Array,
-    keep: jax.Array | None,
-    output: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
-    """Tangents of the output and the log-sum-exp, for those of the scores and the values."""
+def _forward(static: StaticOptions, saved: _Saved, dots: _Dots) -> _Averages:
+    """Tangents of the results for those of the inputs."""
+    static = static._replace(operands=None)  # a gradient of this is not rounded
+    query, key, value, bias, mask, keep = saved.block
+
+    def scores_of(query: jax.Array, key: jax.Array, bias: jax.Array | None) -> jax.Array:
+        return _scores(static, BlockInputs(query, key, value, bias, mask))
+
+    scores, scores_dot = jax.jvp(scores_of, (query, key, bias), (dots.query, dots.key, dots.bias))
+    weights = jnp.exp(scores - saved.maximum) * saved.inverse
     # With P the weights, the derivative of O = P V is P dV + (P * dS) V - rowsum(P * dS) O, and
     # that of the log-sum-exp is rowsum(P * dS).
     weighted_dot = weights * scores_dot
-    output_dot = weighted_values(static, weights, value_dot, keep)
+    output_dot = weighted_values(static, weights, dots.value, keep)
     output_dot += weighted_values(static, weighted_dot, value, keep)
     residual_dot = weighted_dot.sum(axis=-1, keepdims=True)
-    return output_dot - residual_dot * output, residual_dot[..., 0]
+    return output_dot - residual_dot * saved.output, residual_dot[..., 0]
 
 
-def block_scores(
-    static: StaticOptions,
-    mask: jax.Array | None,
-    query: jax.Array,
-    key: jax.Array,
-    bias: jax.Array | None,
-) -> jax.Array:
+def _backward(static: StaticOptions, saved: _Saved, cotangents: _Averages) -> _Dots:
+    """Cotangents of the inputs for those of the results: the transpose of `_forward`."""
+    # Keys come first, `[..., s, g, t]`: on CPUs, products that contract the first axis of a large
+    # matrix take up to three times as long as others, and this order avoids them.
+    output_bar, residual_bar = cotangents
+    query, key, value, bias, mask, keep = saved.block
+    mask, keep = _keys_first(mask), _keys_first(keep)
+
+    def scores_of(products: jax.Array, bias: jax.Array | None) -> jax.Array:
+        return masked(biased(capped(static, products * static.scale), _keys_first(bias)), mask)
+
+    with jax.named_scope("rematted_computation"):  # as jax.checkpoint calls what it computes again
+        products = product(static, "...sh,...gth->...sgt", key, query)
+    scores, pull = jax.vjp(scores_of, products, bias)
+    exponentials = jnp.exp(scores - rearrange(saved.maximum, "... g t 1 -> ... 1 g t"))
+    # The weights' factor 1 / total is applied to what they multiply, which is smaller.
+    output_bar = output_bar * saved.inverse
+    # The softmax subtracts rowsum(P * dP), which is rowsum(O * dO).
+    shift = (saved.output * output_bar).sum(axis=-1) - residual_bar * saved.inverse[..., 0]
+    shift = rearrange(shift, "... g t -> ... 1 g t")
+    weights_bar = product(static, "...sv,...gtv->...sgt", value, output_bar)
+    kept = exponentials
+    if keep is not None:
+        share = jnp.where(keep, 1 / (1 - static.dropout_rate), 0)
+        kept, weights_bar = kept * share, weights_bar * share
+    products_bar, bias_bar = pull(exponentials * (weights_bar - shift))
+    value_bar = product(static, "...sgt,...gtv->...sv", kept, output_bar)
+    key_bar = product(static, "...sgt,...gth->...sh", products_bar, query)
+    # A small matrix is transposed, not the scores, which XLA would prefer.
+    key = _in_memory(rearrange(key, "... s h -> ... h s"))
+    query_bar = _in_memory(product(static, "...hs,...sgt->...hgt", key, products_bar))
+    query_bar = rearrange(query_bar, "... h g t -> ... g t h")
+    return _Dots(query_bar.astype(query.dtype), key_bar.astype(key.dtype), value_bar, bias_bar)
+
+
+def _keys_first(array: jax.Array | None) -> jax.Array | None:
+    return None if array is None else rearrange(array, "... g t s -> ... s g t")
+
+
+def _in_memory(array: jax.Array) -> jax.Array:
+    """The array, which XLA then computes as it is, in this order of its axes."""
+    return jax.lax.optimization_barrier(array)
+
+
+def _scores(static: StaticOptions, block: BlockInputs) -> jax.Array:
     """Scores of a block: capped, biased and masked, float32 or 64 `[..., g, t, s]`."""
     # ONNX order: a cap after the mask would lift -inf to -softcap and unhide keys.
-    return masked(biased(capped(static, dot_products(static, query, key)), bias), mask)
+    scores = capped(static, dot_products(static, block.query, block.key))
+    return masked(biased(scores, block.bias), block.mask)
 
 
 def zero_unseen(array: jax.Array, mask: jax.Array | None) -> jax.Array:

@@ -16,16 +16,14 @@ from jaxformer.functional.masks.rules import Lengths, Segments, Window
 from jaxformer.functional.masks.tiles import Slice, Tile, slice_axis, to_rank
 
 
-def block_mask(
-    inputs: AttentionInputs, queries: Slice, keys: Slice, *, keys_first: bool = False
-) -> jax.Array | None:
-    """Mask of one block, bool `[..., N, t, s]`, or `[..., N, s, t]` with keys_first; None = all."""
-    tile = Tile(queries, keys, inputs.query.shape[:-3], keys_first)
+def block_mask(inputs: AttentionInputs, queries: Slice, keys: Slice) -> jax.Array | None:
+    """Mask of one block, bool `[..., N, t, s]`, size 1 where it does not vary; None = all."""
+    tile = Tile(queries, keys, inputs.query.shape[:-3])
     allowed = None if inputs.mask is None else inputs.mask.allows(tile)
     if inputs.bias is None:
         return allowed
     # Not `isfinite`: a NaN in a bias must reach the output, not be hidden.
-    by_bias = tile.ordered(tile.block_of(inputs.bias) != -jnp.inf)
+    by_bias = tile.block_of(inputs.bias) != -jnp.inf
     return by_bias if allowed is None else allowed & by_bias
 
 

@@ -14,17 +14,14 @@ import jax
 import jax.numpy as jnp
 from einops import rearrange
 
-from jaxformer.functional.attention.block import SAVED
+from jaxformer.functional.attention.block import SAVED, BlockInputs, attend_block, zero_unseen
 from jaxformer.functional.attention.block_mask import (
     block_bias,
     block_mask,
     mask_parts,
-    visible_keys,
-    zero_hidden,
 )
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.attention.plan import BlockLoop, plan_loops
-from jaxformer.functional.attention.recomputed import Block, Masks, attend_recomputing
 from jaxformer.functional.checks import is_symbolic
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.masks.base import ArrayMask, Mask
@@ -68,9 +65,11 @@ def why_not_chunked(inputs: AttentionInputs) -> str | None:
 
 
 def chunked_attention(
-    inputs: AttentionInputs, dropout_rng: jax.Array | None, blocks: Blocks
-) -> _Attended:
+    inputs: AttentionInputs, dropout_rng: jax.Array | None, *, blocks: Blocks,
+    operands: str | None = None,
+) -> _Attended:  # fmt: skip
     """`dot_product_attention` by blocks of queries; T and S may not be symbolic."""
+    inputs = inputs._replace(static=inputs.static._replace(operands=operands))
     # Empty blocks cannot be planned.
     if 0 in inputs.query.shape:
         output, residual = _nothing(inputs, inputs.query.shape[:-1])
@@ -79,7 +78,7 @@ def chunked_attention(
         # The head loop does not accept empty arrays; the residual does not depend on values.
         one_wide = jnp.zeros_like(inputs.value, shape=(*inputs.value.shape[:-1], 1))
         inputs = inputs._replace(value=one_wide)
-        output, residual = chunked_attention(inputs, dropout_rng, blocks)
+        output, residual = chunked_attention(inputs, dropout_rng, blocks=blocks, operands=operands)
         return output[..., :0], residual
     num_queries, num_keys = inputs.query.shape[-3], inputs.key.shape[-3]
     loops = plan_loops(inputs.mask, num_queries, num_keys, blocks.queries)
@@ -94,8 +93,6 @@ def _attend_all(
     heads_at_once: int,
 ) -> _Attended:
     """Computes attention in all heads, a few of them at a time."""
-    # For all blocks together: a key may be hidden from one block and visible to the next.
-    inputs = zero_hidden(inputs, visible_keys(inputs, loops))
 
     def attend_head(head: _Head) -> _Attended:
         head_inputs = inputs._replace(
@@ -192,7 +189,7 @@ def _attend_blocks(
         jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names(*SAVED)
     )
 
-    def attend_block(first_query: int | jax.Array, first_key: int | jax.Array) -> _Attended:
+    def attend_at(first_query: int | jax.Array, first_key: int | jax.Array) -> _Attended:
         queries, keys = (first_query, loop.num_queries), (first_key, loop.num_keys)
         keep = None
         if rng is not None:
@@ -200,23 +197,22 @@ def _attend_blocks(
             shape = (*query.shape[:-2], loop.num_queries, loop.num_keys)
             block_rng = jax.random.fold_in(rng, first_query)
             keep = jax.random.bernoulli(block_rng, 1 - inputs.static.dropout_rate, shape)
-        mask = functools.partial(block_mask, inputs, (first_query + zero, loop.num_queries), keys)
-        by_query, by_key = mask(), mask(keys_first=True)
-        block = Block(
+        mask = block_mask(inputs, (first_query + zero, loop.num_queries), keys)
+        block = BlockInputs(
             slice_axis(query, queries, axis=-2),
             slice_axis(key, keys, axis=-2),
-            slice_axis(value, keys, axis=-2),
+            zero_unseen(slice_axis(value, keys, axis=-2), mask),
             block_bias(inputs, queries, keys, zero),
-            None if by_query is None or by_key is None else Masks(by_query, by_key),
+            mask,
             keep,
         )
-        output, residual = attend_recomputing(inputs.static, block)
+        output, residual = attend_block(inputs.static, block)
         return output, residual if inputs.static.return_residual else None
 
     # Outside a loop, starts stay ints and slices static. As arguments of remat, ints are traced.
     if num_blocks == 1:
-        return remat(functools.partial(attend_block, loop.first_query, loop.first_keys[0]))()
-    output, residual = jax.lax.map(lambda starts: remat(attend_block)(*starts), loop.starts)
+        return remat(functools.partial(attend_at, loop.first_query, loop.first_keys[0]))()
+    output, residual = jax.lax.map(lambda starts: remat(attend_at)(*starts), loop.starts)
     output = rearrange(output, "n ... g t v -> ... g (n t) v")
     return output, None if residual is None else rearrange(residual, "n ... g t -> ... g (n t)")
 

@@ -26,54 +26,68 @@ def why_not_cudnn(inputs: AttentionInputs, platform: str) -> str | None:
     backend = platforms.default_platform()
     capability = _compute_capability() if backend == "cuda" else 0.0
     largest = 2 * _LARGEST_HEAD if capability >= 9 else _LARGEST_HEAD
-    reasons = {
-        f"it needs an NVIDIA GPU, and the program is for {platform}": (
-            platform not in ("cuda", backend)
+    position = offset if isinstance(offset, int) else "an array"
+    reasons = (
+        (
+            platform not in ("cuda", backend),
+            f"it needs an NVIDIA GPU, and the program is for {platform}",
         ),
         # JAX queries the cuDNN version while tracing the call.
-        f"it needs an NVIDIA GPU, and the default backend is {backend}": backend != "cuda",
-        f"it needs a GPU of compute capability 8.0 or more, and this one has {capability}": (
-            capability < 8
+        (backend != "cuda", f"it needs an NVIDIA GPU, and the default backend is {backend}"),
+        (
+            capability < 8,
+            f"it needs a GPU of compute capability 8.0 or more, and this one has {capability}",
         ),
-        f"it needs {' or '.join(_DTYPES)}, and the query is {inputs.query.dtype}": (
-            inputs.query.dtype.name not in _DTYPES
+        (
+            inputs.query.dtype.name not in _DTYPES,
+            f"it needs {' or '.join(_DTYPES)}, and the query is {inputs.query.dtype}",
         ),
-        f"it needs a head width that is a multiple of 8 up to {largest}, got H={width}": (
-            width % 8 != 0 or width > largest
+        (
+            width % 8 != 0 or width > largest,
+            f"it needs a head width that is a multiple of 8 up to {largest}, got H={width}",
         ),
-        f"it needs values as wide as keys, got Hv={value_width} and H={width}": (
-            value_width != width
+        (
+            value_width != width,
+            f"it needs values as wide as keys, got Hv={value_width} and H={width}",
         ),
-        f"it needs queries and keys, got T={num_queries} and S={num_keys}": (
-            0 in inputs.query.shape or num_keys == 0
+        (
+            0 in inputs.query.shape or num_keys == 0,
+            f"it needs queries and keys, got T={num_queries} and S={num_keys}",
         ),
-        f"it needs sizes that are known, got a query {inputs.query.shape} and S={num_keys}": (
-            is_symbolic(*inputs.query.shape, num_keys)
+        (
+            is_symbolic(*inputs.query.shape, num_keys),
+            f"it needs sizes that are known, got a query {inputs.query.shape} and S={num_keys}",
         ),
-        "its log-sum-exp is rounded to half precision, and has no gradient": (
-            inputs.static.return_residual
+        (
+            inputs.static.return_residual,
+            "its log-sum-exp is rounded to half precision, and has no gradient",
         ),
-        "it has no soft cap": inputs.static.softcap is not None,
-        "its dropout is not offered by jax.nn": inputs.static.dropout_rate > 0,
-        "it takes a mask as a bias of finite numbers, so a row with nothing to attend to would "
-        "not be 0": bool(parts.rest),
-        "a bias may hold -inf, and a row of them would not be 0": inputs.bias is not None,
-        "it takes a bias only as an array [N, T, S]": inputs.position_bias is not None,
-        "it has no segment ids": parts.segments is not None,
-        f"its window needs causal attention, got a window of {(left, right)}": (
-            (left is not None or right is not None) and right != 0
+        (inputs.static.precision is not None, "the precision of its products cannot be chosen"),
+        (inputs.static.softcap is not None, "it has no soft cap"),
+        (inputs.static.dropout_rate > 0, "its dropout is not offered by jax.nn"),
+        (
+            bool(parts.rest),
+            "it takes a mask as a bias of finite numbers, so a row with nothing to attend to would "
+            "not be 0",
         ),
-        "its causal attention starts queries and keys at the same position, got "
-        f"T={num_queries}, S={num_keys} and "
-        f"query_offset={offset if isinstance(offset, int) else 'an array'}": (
-            right is not None
-            and not (isinstance(offset, int) and offset == 0 and num_queries == num_keys)
+        (inputs.bias is not None, "a bias may hold -inf, and a row of them would not be 0"),
+        (inputs.position_bias is not None, "it takes a bias only as an array [N, T, S]"),
+        (parts.segments is not None, "it has no segment ids"),
+        (
+            (left is not None or right is not None) and right != 0,
+            f"its window needs causal attention, got a window of {(left, right)}",
         ),
-        "with a window and lengths, some rows may see nothing": (
-            left is not None and (parts.lengths.queries, parts.lengths.keys) != (None, None)
+        (
+            right is not None and not (position == 0 and num_queries == num_keys),
+            "its causal attention starts queries and keys at the same position, got "
+            f"T={num_queries}, S={num_keys} and query_offset={position}",
         ),
-    }
-    return next((reason for reason, applies in reasons.items() if applies), None)
+        (
+            left is not None and (parts.lengths.queries, parts.lengths.keys) != (None, None),
+            "with a window and lengths, some rows may see nothing",
+        ),
+    )
+    return next((reason for applies, reason in reasons if applies), None)
 
 
 def _compute_capability() -> float:

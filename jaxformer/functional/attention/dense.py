@@ -4,7 +4,8 @@ import jax
 from einops import rearrange
 
 from jaxformer.functional.attention.block import (
-    attend,
+    BlockInputs,
+    attend_block,
     biased,
     capped,
     dot_products,
@@ -16,15 +17,16 @@ from jaxformer.functional.attention.block import (
 )
 from jaxformer.functional.attention.block_mask import full_bias, full_mask
 from jaxformer.functional.attention.inputs import AttentionInputs
-from jaxformer.functional.attention.recomputed import Block, Masks, attend_recomputing
 from jaxformer.functional.dtypes import widened
 from jaxformer.functional.taps import LayerTaps
 
 
 def dense_attention(
-    inputs: AttentionInputs, dropout_rng: jax.Array | None, edited_weights: jax.Array | None = None
-) -> tuple[jax.Array, jax.Array | None]:
+    inputs: AttentionInputs, dropout_rng: jax.Array | None, operands: str | None = None,
+    edited_weights: jax.Array | None = None,
+) -> tuple[jax.Array, jax.Array | None]:  # fmt: skip
     """`dot_product_attention` with all weights, its own or `edited_weights`, `[..., N, T, S]`."""
+    static = inputs.static._replace(operands=operands)
     query, key = _heads_first(inputs)
     bias, mask = (_by_key_head(x, key.shape[-3]) for x in (full_bias(inputs), full_mask(inputs)))
     # Keys that no query attends to, and queries that attend to none, matter to gradients alone, so
@@ -36,21 +38,15 @@ def dense_attention(
     keep = None
     if dropout_rng is not None:
         shape = (*query.shape[:-1], key.shape[-2])
-        keep = jax.random.bernoulli(dropout_rng, 1 - inputs.static.dropout_rate, shape)
-    if edited_weights is None and inputs.static.operands is not None:
-        masks = unseen = None
-        if mask is not None:
-            masks = Masks(mask, rearrange(mask, "... t s -> ... s t"))
-            unseen = ~mask.any(axis=(-3, -2))
-        block = Block(widened(query), widened(key), value, bias, masks, keep, unseen)
-        output, residual = attend_recomputing(inputs.static, block)
-    elif edited_weights is None:
-        output, residual = attend(inputs.static, query, key, value, bias, mask, keep)
+        keep = jax.random.bernoulli(dropout_rng, 1 - static.dropout_rate, shape)
+    if edited_weights is None:
+        block = BlockInputs(query, key, value, bias, mask, keep)
+        output, residual = attend_block(static, block)
     else:
         weights = rearrange(edited_weights, "... (k g) t s -> ... k g t s", k=key.shape[-3])
-        output = weighted_values(inputs.static, weights, value, keep)
+        output = weighted_values(static, weights, value, keep)
     output = rearrange(output, "... k g t v -> ... t (k g) v").astype(inputs.query.dtype)
-    if not inputs.static.return_residual:
+    if not static.return_residual:
         return output, None
     return output, rearrange(residual, "... k g t -> ... t (k g)")
 

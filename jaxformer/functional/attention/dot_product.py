@@ -9,7 +9,6 @@ from typing import Literal, Unpack, get_args, overload
 import jax
 
 from jaxformer.functional.attention.block_mask import full_mask
-from jaxformer.functional.attention.choice import attend_by
 from jaxformer.functional.attention.dense import dense_weights
 from jaxformer.functional.attention.inputs import (
     AttentionKeywords,
@@ -20,6 +19,7 @@ from jaxformer.functional.attention.inputs import (
     prepare_attention,
     used_rng,
 )
+from jaxformer.functional.attention.program import attention_program
 from jaxformer.functional.checks import Array, check_choice, check_keywords
 from jaxformer.functional.masks.base import AnyMask
 from jaxformer.functional.masks.checks import Integers
@@ -59,6 +59,7 @@ def dot_product_attention(
     softcap: float | None = None,
     dropout_rate: float = 0.0,
     dropout_rng: jax.Array | None = None,
+    precision: jax.lax.PrecisionLike = None,
     implementation: Implementation = "auto",
     return_residual: bool = False,
 ) -> jax.Array | tuple[jax.Array, jax.Array]:
@@ -104,6 +105,8 @@ def dot_product_attention(
         softcap: c in c * tanh(scores / c).
         dropout_rate: fraction of the weights set to 0 (the rest are scaled up), in [0, 1).
         dropout_rng: PRNG key; required if the rate is above 0.
+        precision: of the products with keys and values, as in `jax.lax.dot_general`; None = that of
+            `jax.default_matmul_precision`.
         implementation: "dense" holds all `[..., N, T, S]` weights (None and "xla" mean the same).
             "chunked" computes them in blocks, in memory linear in T and S, and skips blocks hidden
             by causality, window or lengths given as ints. "cudnn" is NVIDIA's fused kernel (forward
@@ -149,13 +152,14 @@ def dot_product_attention(
     """
     inputs = prepare_attention(
         query, key, value, bias, mask, scale=scale, softcap=softcap, dropout_rate=dropout_rate,
-        return_residual=return_residual, is_causal=is_causal, query_offset=query_offset,
+        precision=precision, return_residual=return_residual, is_causal=is_causal,
+        query_offset=query_offset,
         query_seq_lengths=query_seq_lengths, key_value_seq_lengths=key_value_seq_lengths,
         local_window_size=local_window_size, query_segment_ids=query_segment_ids,
         key_value_segment_ids=key_value_segment_ids,
     )  # fmt: skip
-    dropout_rng = used_rng(dropout_rate, dropout_rng)
-    output, residual = attend_by(implementation, inputs, dropout_rng)
+    attend = attention_program(implementation, inputs)
+    output, residual = attend(inputs, used_rng(dropout_rate, dropout_rng))
     return output if residual is None else (output, residual)
 
 

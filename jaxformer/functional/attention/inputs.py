@@ -61,6 +61,7 @@ class AttentionKeywords(MaskKeywords, total=False):
     softcap: float | None
     dropout_rate: float
     dropout_rng: jax.Array | None
+    precision: jax.lax.PrecisionLike
     implementation: Implementation
 
 
@@ -87,6 +88,7 @@ def prepare_attention(
     scale: float | None = None,
     softcap: float | None = None,
     dropout_rate: float = 0.0,
+    precision: jax.lax.PrecisionLike = None,
     return_residual: bool = False,
     **keywords: Unpack[MaskKeywords],
 ) -> AttentionInputs:
@@ -101,6 +103,7 @@ def prepare_attention(
         softcap=static_softcap(softcap),
         dropout_rate=static_number("dropout_rate", dropout_rate),
         return_residual=static_bool("return_residual", return_residual),
+        precision=precision,
     )  # fmt: skip
     if not 0 <= static.dropout_rate < 1:
         raise ConfigError(f"dropout_rate must be in [0, 1), got {dropout_rate}")

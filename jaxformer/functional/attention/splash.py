@@ -3,7 +3,6 @@
 Pallas is imported when the kernel is first used: it takes time, and CPUs and GPUs never need it.
 """
 
-import concurrent.futures
 import functools
 import math
 from typing import Any, NamedTuple
@@ -38,7 +37,6 @@ _LARGEST_HEAD = 256  # compiled for TPUs; the blocks of wider ones may not fit i
 # nothing, which then has output 0 and gradients of 0. Without it, that row would average values.
 _HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)
 _SINK = 0.5 * _HIDDEN
-_REFUSAL = "implementation='splash' needs a TPU; pass 'auto' or 'chunked'"
 _INTERPRET = False  # tests interpret the kernel, which then runs on any platform
 
 
@@ -54,7 +52,6 @@ class _Setting(NamedTuple):
     interpret: bool
     rest: Any  # structure of further rules, which have no arrays
     real: tuple[int, int]  # lengths before padding
-    with_residual: bool = False
 
 
 def why_not_splash(inputs: AttentionInputs, platform: str) -> str | None:
@@ -64,97 +61,79 @@ def why_not_splash(inputs: AttentionInputs, platform: str) -> str | None:
     rest = jax.tree.leaves(parts.rest, is_leaf=lambda part: isinstance(part, ArrayMask))
     arrays = [leaf for leaf in jax.tree.leaves(inputs) if isinstance(leaf, jax.Array)]
     axes = max(automatic_axes(), *map(axes_of, arrays), key=lambda sizes: math.prod(sizes.values()))
-    reasons = {
-        f"it needs a TPU, and the program is for {platform}": platform != "tpu",
-        f"it needs {' or '.join(_DTYPES)}, and the query is {inputs.query.dtype}": (
-            inputs.query.dtype.name not in _DTYPES
+    reasons = (
+        (platform != "tpu", f"it needs a TPU, and the program is for {platform}"),
+        (
+            inputs.query.dtype.name not in _DTYPES,
+            f"it needs {' or '.join(_DTYPES)}, and the query is {inputs.query.dtype}",
         ),
-        f"it needs sizes that are known, got a query {inputs.query.shape} and a value "
-        f"{inputs.value.shape}": is_symbolic(*inputs.query.shape, *inputs.value.shape),
-        f"it needs heads of at most {_LARGEST_HEAD}, got H={widths[0]} and Hv={widths[1]}": (
-            not is_symbolic(*widths) and max(widths) > _LARGEST_HEAD
+        (
+            is_symbolic(*inputs.query.shape, *inputs.value.shape),
+            f"it needs sizes that are known, got a query {inputs.query.shape} and a value "
+            f"{inputs.value.shape}",
         ),
-        f"it needs arrays that are not empty, got T={num_queries}, S={num_keys}, a query "
-        f"{inputs.query.shape} and a value {inputs.value.shape}": (
-            0 in inputs.query.shape or 0 in inputs.value.shape
+        (
+            not is_symbolic(*widths) and max(widths) > _LARGEST_HEAD,
+            f"it needs heads of at most {_LARGEST_HEAD}, got H={widths[0]} and Hv={widths[1]}",
         ),
-        "its log-sum-exp has no gradient with a softcap": (
-            inputs.static.return_residual and inputs.static.softcap is not None
+        (
+            0 in inputs.query.shape or 0 in inputs.value.shape,
+            f"it needs arrays that are not empty, got T={num_queries}, S={num_keys}, a query "
+            f"{inputs.query.shape} and a value {inputs.value.shape}",
         ),
-        "it has no dropout": inputs.static.dropout_rate > 0,
-        "it takes no mask as an array": any(isinstance(part, ArrayMask) for part in rest),
-        "of masks other than windows, lengths and segments, all but the queries and keys must be "
-        "known at trace time, got arrays": bool(rest),
-        "it takes no bias": inputs.bias is not None or inputs.position_bias is not None,
-        "its causal attention and windows need a query_offset that is an int, got an array": (
-            not isinstance(parts.window.offset, int)
+        (inputs.static.return_residual, "its log-sum-exp has no gradient"),
+        (inputs.static.precision is not None, "the precision of its products cannot be chosen"),
+        (inputs.static.dropout_rate > 0, "it has no dropout"),
+        (
+            any(isinstance(part, ArrayMask) for part in rest),
+            "it takes no mask as an array",
         ),
-        "its segment ids have 32 bits, got integers of 64": (
-            any(array.dtype.itemsize > 4 for array in jax.tree.leaves(parts.segments))
+        (
+            bool(rest),
+            "of masks other than windows, lengths and segments, all but the queries and keys must "
+            "be known at trace time, got arrays",
         ),
-        f"jit cannot split it over the devices of a mesh, got one of {axes}": (
-            math.prod(axes.values()) > 1
+        (inputs.bias is not None or inputs.position_bias is not None, "it takes no bias"),
+        (
+            not isinstance(parts.window.offset, int),
+            "its causal attention and windows need a query_offset that is an int, got an array",
         ),
-        "it does not say which axes of a shard_map its output varies over; give check_vma=False": (
-            any(jax.typeof(array).manual_axis_type.varying for array in arrays)
+        (
+            any(array.dtype.itemsize > 4 for array in jax.tree.leaves(parts.segments)),
+            "its segment ids have 32 bits, got integers of 64",
         ),
-    }
-    return next((reason for reason, applies in reasons.items() if applies), None)
+        (
+            math.prod(axes.values()) > 1,
+            f"jit cannot split it over the devices of a mesh, got one of {axes}",
+        ),
+        (
+            any(jax.typeof(array).manual_axis_type.varying for array in arrays),
+            "it does not say which axes of a shard_map its output varies over; give "
+            "check_vma=False",
+        ),
+    )
+    return next((reason for applies, reason in reasons if applies), None)
 
 
-_Attended = tuple[jax.Array, jax.Array | None]
-"""Output of attention, and the log-sum-exp of the scores if requested."""
 _Ids = tuple[jax.Array, jax.Array] | None
 
 
-def splash_attention(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> _Attended:
-    """`dot_product_attention` with Splash; compiling it for other platforms raises ConfigError."""
-    del dropout_rng  # dropout is not supported
-    return _attend_on_tpu(inputs, None, _INTERPRET)
+def splash_attention(
+    inputs: AttentionInputs, dropout_rng: jax.Array | None
+) -> tuple[jax.Array, None]:
+    """`dot_product_attention` with Splash; Pallas refuses to compile it for other platforms."""
+    return _attend(inputs, dropout_rng, _INTERPRET), None
 
 
 @platforms.jit_with_numbers
-def _attend_on_tpu(
-    inputs: AttentionInputs, dropout_rng: jax.Array | None, interpret: bool
-) -> _Attended:
-    del dropout_rng
-    attend = functools.partial(_attend, inputs, interpret)
-    if interpret:
-        return attend()
-    arrays = (inputs.query, inputs.key, inputs.value)
-    refuse = functools.partial(_refuse, inputs.static.return_residual, *arrays)
-    return platforms.by_platform(dict.fromkeys(platforms.PLATFORMS, refuse) | {"tpu": attend})
-
-
-# Gradients are refused too: a program may hold them without the output.
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _refuse(with_residual: bool, query: jax.Array, key: jax.Array, value: jax.Array) -> _Attended:
-    rows = query.shape[:-1]
-    output = platforms.refuse(_REFUSAL, (*rows, value.shape[-1]), query.dtype)
-    return output, platforms.refuse(_REFUSAL, rows, jnp.float32) if with_residual else None
-
-
-def _refuse_backward(
-    with_residual: bool, inputs: tuple[jax.Array, ...], cotangents: _Attended
-) -> tuple[jax.Array, ...]:
-    del with_residual, cotangents
-    return tuple(platforms.refuse(_REFUSAL, array.shape, array.dtype) for array in inputs)
-
-
-_refuse.defvjp(
-    lambda with_residual, *inputs: (_refuse(with_residual, *inputs), inputs), _refuse_backward
-)
-
-
-def _attend(inputs: AttentionInputs, interpret: bool) -> _Attended:
-    """Output `[..., T, N, Hv]` and residual; lengths are padded to multiples of a block."""
+def _attend(inputs: AttentionInputs, dropout_rng: jax.Array | None, interpret: bool) -> jax.Array:
+    """Output `[..., T, N, Hv]`; lengths are padded to multiples of a block."""
+    del dropout_rng  # dropout is not supported
     parts, static = mask_parts(inputs.mask), inputs.static
     num_queries, num_heads = inputs.query.shape[-3:-1]
     num_keys = inputs.key.shape[-3]
     if visible_key_range(inputs.mask, num_keys, 0, num_queries) == (0, 0):
-        rows = inputs.query.shape[:-1]
-        output = jnp.zeros((*rows, inputs.value.shape[-1]), inputs.query.dtype)
-        return output, jnp.full(rows, -jnp.inf, jnp.float32) if static.return_residual else None
+        return jnp.zeros((*inputs.query.shape[:-1], inputs.value.shape[-1]), inputs.query.dtype)
     loops = plan_loops(inputs.mask, num_queries, num_keys, _LARGEST_BLOCK)
     real = functools.partial(keep_real, lengths=parts.lengths.queries)
     inputs = zero_hidden(inputs, visible_keys(inputs, loops))
@@ -174,17 +153,9 @@ def _attend(inputs: AttentionInputs, interpret: bool) -> _Attended:
         num_heads, query.shape[-2], key.shape[-2], window, offset, static.softcap, interpret,
         rest=jax.tree.structure(parts.rest), real=(num_queries, num_keys),
     )  # fmt: skip
-    arrays = query, key, value, _segment_ids(inputs, setting)
-    residual = None
-    if not static.return_residual:
-        output = jax.vmap(functools.partial(_attend_row, setting))(*arrays)
-    else:
-        attend = functools.partial(_attend_row_with_residual, setting)
-        output, residual = jax.vmap(attend)(*arrays)
-        # Where a query sees nothing, the residual is the sink, far below any score.
-        residual = jnp.where(residual < 0.5 * _SINK, -jnp.inf, residual)[..., None]
-        residual = real(_queries_first(residual, inputs), fill=-jnp.inf)[..., 0]
-    return real(_queries_first(output, inputs), fill=0), residual
+    attend_row = functools.partial(_attend_row, setting)
+    output = jax.vmap(attend_row)(query, key, value, _segment_ids(inputs, setting))
+    return real(_queries_first(output, inputs), fill=0)
 
 
 def _queries_first(array: jax.Array, inputs: AttentionInputs) -> jax.Array:
@@ -197,54 +168,13 @@ def _queries_first(array: jax.Array, inputs: AttentionInputs) -> jax.Array:
 def _attend_row(
     setting: _Setting, query: jax.Array, key: jax.Array, value: jax.Array, ids: _Ids
 ) -> Any:
-    """Output `[N, T', Hv]` of one row, and (log-sum-exp `[N, T']`,) if the setting says so."""
+    """Output `[N, T', Hv]` of one row."""
     from jax.experimental.pallas.ops.tpu.splash_attention import SegmentIds
 
     sinks = jnp.full(setting.num_heads, _SINK, jnp.float32)
     fill_lanes = (array.shape[-1] % _LANES == 0 for array in (key, value))
     kernel = _kernel(setting, *fill_lanes)
     return kernel(query, key, value, None if ids is None else SegmentIds(*ids), sinks)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend_row_with_residual(
-    setting: _Setting, query: jax.Array, key: jax.Array, value: jax.Array, ids: _Ids
-) -> tuple[jax.Array, jax.Array]:
-    """Output and log-sum-exp of one row, both with a gradient."""
-    # The kernel has no gradient of the latter, and returns it only without gradients, so the
-    # backward pass runs the kernel again.
-    setting = setting._replace(with_residual=True)
-    output, (residual,) = _attend_row(setting, query, key, value, ids)
-    return output, residual
-
-
-def _forward(
-    setting: _Setting, query: jax.Array, key: jax.Array, value: jax.Array, ids: _Ids
-) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array, jax.Array, _Ids]]:
-    inputs = (query, key, value, ids)
-    return _attend_row_with_residual(setting, *inputs), inputs
-
-
-def _backward(
-    setting: _Setting,
-    inputs: tuple[jax.Array, jax.Array, jax.Array, _Ids],
-    cotangents: tuple[jax.Array, jax.Array],
-) -> tuple[jax.Array, jax.Array, jax.Array, None]:
-    # With weights P and a cotangent r of the residual, the gradient of the residual is r_i (P K)_i
-    # of query i, attention whose values are the keys, and P^T (r Q) of the keys, the gradient of
-    # those values.
-    query, key, value, ids = inputs
-    of_output, of_residual = cotangents
-    attend = functools.partial(_attend_row, setting, ids=ids)
-    of_query, of_key, of_value = jax.vjp(attend, query, key, value)[1](of_output)
-    mean_key, pull = jax.vjp(functools.partial(attend, query, key), key)
-    weight = of_residual[..., None]
-    of_query += (weight * mean_key).astype(query.dtype)
-    of_key += pull((weight * query).astype(query.dtype))[0]
-    return of_query, of_key, of_value, None
-
-
-_attend_row_with_residual.defvjp(_forward, _backward)
 
 
 def _heads_first(array: jax.Array) -> jax.Array:
@@ -305,20 +235,16 @@ def _kernel(setting: _Setting, keys_fill_lanes: bool, values_fill_lanes: bool) -
         block_q_dq=queries, block_kv_dq=keys,
         q_layout=of_keys, k_layout=of_keys, v_layout=of_values,
     )  # fmt: skip
-    build = functools.partial(
-        splash.make_splash_mha_single_device,
-        splash.MultiHeadMask([mask] * setting.num_heads),
-        block_sizes=blocks,
-        mask_value=_HIDDEN,
-        attn_logits_soft_cap=setting.softcap,
-        interpret=setting.interpret,
-        save_residuals=setting.with_residual,
-        residual_checkpoint_name=OUTPUT,  # of the output and the log-sum-exp
-    )
-    # The kernel holds arrays. In a thread of its own, which knows neither the trace nor the mesh of
-    # this one, they are concrete, so that they can be kept from one trace to the next.
-    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
-        return thread.submit(build).result()
+    # The kernel holds arrays, which are kept from one trace to the next.
+    with jax.ensure_compile_time_eval():
+        return splash.make_splash_mha_single_device(
+            splash.MultiHeadMask([mask] * setting.num_heads),
+            block_sizes=blocks,
+            mask_value=_HIDDEN,
+            attn_logits_soft_cap=setting.softcap,
+            interpret=setting.interpret,
+            residual_checkpoint_name=OUTPUT,  # of the output and the log-sum-exp
+        )
 
 
 def _block_size(length: int) -> int:

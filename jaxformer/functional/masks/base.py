@@ -131,7 +131,7 @@ class ArrayMask(Mask):
         return ArrayMask(aligned("mask", self.values, "bool", shape))
 
     def allows(self, tile: Tile) -> jax.Array:
-        return tile.ordered(tile.block_of(jnp.asarray(self.values)))
+        return tile.block_of(jnp.asarray(self.values))
 
 
 @mask_rule

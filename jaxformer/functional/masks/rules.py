@@ -217,9 +217,9 @@ class Segments(Mask):
 class Rule(Mask):
     """A function of positions: `function(query, key, *arrays)`.
 
-    It is called with int32 positions of queries `[..., 1, t, 1]` and of keys `[..., 1, 1, s]` (or
-    `[..., 1, 1, t]` and `[..., 1, s, 1]`) of a block, of the rank of the weights, and returns a
-    bool array that they broadcast to. Define it once: a new function is a new program.
+    It is called with int32 positions of queries `[..., 1, t, 1]` and of keys `[..., 1, 1, s]` of a
+    block, of the rank of the weights, and returns a bool array that they broadcast to. Define it
+    once: a new function is a new program.
 
     Args:
         function: the function, of elementwise operations.
@@ -253,9 +253,10 @@ class Rule(Mask):
         allowed = as_array(name, self.function(*tile.positions, *self.arrays))
         check_dtype(name, allowed, "bool", remedy="True = attend")
         (_, num_queries), (_, num_keys) = tile.queries, tile.keys
-        block = (num_keys, num_queries) if tile.keys_first else (num_queries, num_keys)
         remedy = "compute it from the positions by elementwise operations"
-        check_broadcast(name, allowed, (*tile.leading, 1, *block), "... 1 t s", remedy=remedy)
+        check_broadcast(
+            name, allowed, (*tile.leading, 1, num_queries, num_keys), "... 1 t s", remedy=remedy
+        )
         return allowed
 
     def visible_part(self, queries: Range, keys: Range) -> Part:

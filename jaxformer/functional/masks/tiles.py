@@ -10,16 +10,12 @@ Slice = tuple[int | jax.Array, int]
 """Start (may be traced) and size of a slice along one axis."""
 
 
-_LAST, _SECOND_LAST = "... n -> ... 1 1 n", "... n -> ... 1 n 1"
-
-
 class Tile(NamedTuple):
     """Queries and keys of a part of the weights `[..., N, t, s]`; starts may be one per row."""
 
     queries: Slice
     keys: Slice
     leading: tuple[int, ...] = ()
-    keys_first: bool = False  # `[..., N, s, t]`
 
     @property
     def positions(self) -> tuple[jax.Array, jax.Array]:
@@ -30,11 +26,11 @@ class Tile(NamedTuple):
 
     def along_queries(self, array: jax.Array) -> jax.Array:
         """`[..., t]` as `[..., 1, t, 1]`."""
-        return self._aligned(array, _LAST if self.keys_first else _SECOND_LAST)
+        return self._aligned(array, "... t -> ... 1 t 1")
 
     def along_keys(self, array: jax.Array) -> jax.Array:
         """`[..., s]` as `[..., 1, 1, s]`."""
-        return self._aligned(array, _SECOND_LAST if self.keys_first else _LAST)
+        return self._aligned(array, "... s -> ... 1 1 s")
 
     def along_rows(self, numbers: Any) -> int | jax.Array:
         """A number for each row, `[...]`, as `[..., 1, 1, 1]`."""
@@ -46,12 +42,6 @@ class Tile(NamedTuple):
             if array.shape[axis] != 1:
                 array = slice_axis(array, part, axis=axis)
         return array
-
-    def ordered(self, block: jax.Array) -> jax.Array:
-        """A block `[..., t, s]`, or `[..., s, t]` of it, as the tile says."""
-        # Without a barrier, XLA would transpose element by element where the block is used. Rules
-        # are computed in this order, several times as fast as a transpose.
-        return in_memory(rearrange(block, "... t s -> ... s t")) if self.keys_first else block
 
     def _aligned(self, array: jax.Array, pattern: str) -> jax.Array:
         return to_rank(rearrange(array, pattern), len(self.leading) + 3)
@@ -69,11 +59,6 @@ def _span(part: Slice) -> jax.Array:
 def to_rank(array: jax.Array, rank: int) -> jax.Array:
     """The array with axes of size 1 in front, so that it has a rank."""
     return jnp.expand_dims(array, tuple(range(rank - array.ndim)))
-
-
-def in_memory(array: jax.Array) -> jax.Array:
-    """The array, which XLA then computes as it is, in this order of its axes."""
-    return jax.lax.optimization_barrier(array)
 
 
 def slice_axis(array: jax.Array, part: Slice, *, axis: int) -> jax.Array:

@@ -46,19 +46,41 @@ class AttentionCall(NamedTuple):
     options: AttentionKeywords
 
 
-def call_attention(
-    attention_fn: AttentionFunction, call: AttentionCall, *, with_residual: bool = False
-) -> tuple[jax.Array, jax.Array | None]:
-    """Checked output `[..., T, N, Hv]` of any attention function, and residual or None."""
-    result: Any
-    if attention_fn is dot_product_attention:
-        keywords: dict[str, Any] = {**call.options, "return_residual": with_residual}
-        result = dot_product_attention(*call[:-1], **keywords)
-        return result if with_residual else (result, None)
+def library_function(
+    attention_fn: AttentionFunction, options: AttentionKeywords
+) -> tuple[AttentionFunction, AttentionKeywords]:
+    """A `functools.partial` of `dot_product_attention` as that function, and all its options."""
+    if not isinstance(attention_fn, functools.partial) or attention_fn.args:
+        return attention_fn, options
+    keywords: Any = attention_fn.keywords
+    known = AttentionKeywords.__annotations__.keys()
+    if attention_fn.func is not dot_product_attention or not keywords.keys() <= known:
+        return attention_fn, options
+    of_call: Any = {name: value for name, value in options.items() if not _is_default(name, value)}
+    return dot_product_attention, {**keywords, **of_call}
+
+
+def attention_keywords(
+    attention_fn: AttentionFunction, call: AttentionCall, *, with_residual: bool
+) -> dict[str, Any]:
+    """Keywords with which an attention function is called, beside query, key and value."""
     inner = attention_fn.func if isinstance(attention_fn, functools.partial) else attention_fn
     if inner not in _TAKE_RULES_AND_POSITION_BIASES:
         call = _with_arrays(call)
-    result = _call_function(attention_fn, call, with_residual)
+    keywords = {
+        **call.options, "bias": call.bias, "mask": call.mask, "return_residual": with_residual,
+    }  # fmt: skip
+    if attention_fn is dot_product_attention:
+        return keywords
+    keywords = {name: v for name, v in keywords.items() if not _is_default(name, v)}
+    _check_signature(attention_fn, call, keywords)
+    return keywords
+
+
+def checked_result(
+    attention_fn: AttentionFunction, call: AttentionCall, result: Any, *, with_residual: bool
+) -> tuple[jax.Array, jax.Array | None]:
+    """Output `[..., T, N, Hv]` of any attention function, and residual `[..., T, N]` or None."""
     if with_residual and not (isinstance(result, tuple) and len(result) == 2):
         raise ShapeError(
             "attention_fn with return_residual=True must return (output, residual), got "
@@ -66,9 +88,9 @@ def call_attention(
         )
     output, residual = result if with_residual else (result, None)
     rows, dtype = call.query.shape[:-1], call.query.dtype
-    _check_result(attention_fn, "", output, (*rows, call.value.shape[-1]), dtype)
+    _check_array(attention_fn, "", output, (*rows, call.value.shape[-1]), dtype)
     if with_residual:
-        _check_result(attention_fn, " as residual", residual, rows, at_least(dtype, jnp.float32))
+        _check_array(attention_fn, " as residual", residual, rows, at_least(dtype, jnp.float32))
     return output, residual
 
 
@@ -89,12 +111,12 @@ def _with_arrays(call: AttentionCall) -> AttentionCall:
     return AttentionCall(*arrays, bias, mask, options)
 
 
-def _call_function(attention_fn: AttentionFunction, call: AttentionCall, residual: bool) -> Any:
-    """Calls a user's attention function with the arguments that are not at their defaults."""
+def _check_signature(
+    attention_fn: AttentionFunction, call: AttentionCall, keywords: dict[str, Any]
+) -> None:
+    """Raises ConfigError if a user's attention function does not take the arguments of a call."""
     if not callable(attention_fn):
         raise ConfigError(f"attention_fn must be a function, got {attention_fn!r}")
-    arguments = {**call.options, "return_residual": residual, "bias": call.bias, "mask": call.mask}
-    keywords = {name: v for name, v in arguments.items() if not _is_default(name, v)}
     try:
         inspect.signature(attention_fn).bind(*call[:3], **keywords)
     except TypeError as error:
@@ -104,7 +126,6 @@ def _call_function(attention_fn: AttentionFunction, call: AttentionCall, residua
             f"{function_name(attention_fn)}: {error}; add them, and honour each "
             "(functional.attention_mask combines them into one mask)"
         ) from None
-    return attention_fn(*call[:3], **keywords)
 
 
 def _is_default(name: str, value: Any) -> bool:
@@ -112,7 +133,7 @@ def _is_default(name: str, value: Any) -> bool:
     return value is _DEFAULTS[name] or (np.isscalar(value) and value == _DEFAULTS[name])
 
 
-def _check_result(
+def _check_array(
     attention_fn: AttentionFunction, what: str, result: Any, shape: tuple[int, ...], dtype: Any
 ) -> None:
     got = getattr(result, "shape", None), getattr(result, "dtype", type(result).__name__)

@@ -7,34 +7,25 @@ Axes: `B` batch, `T` query length, `S` key/value length, `N` query heads, `K` ke
 from typing import Any, NamedTuple, Unpack
 
 import jax
-import jax.numpy as jnp
 from einops import rearrange
 
-from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.errors import ShapeError
 from jaxformer.functional.attention import AttentionKeywords, Bias, dot_product_attention
-from jaxformer.functional.attention.block import softmax_factors
-from jaxformer.functional.attention.dense import dense_attention, dense_weights
-from jaxformer.functional.attention.inputs import (
-    AttentionInputs,
-    prepare_attention,
-    used_rng,
-)
 from jaxformer.functional.checks import (
     as_array,
     check_axes,
     check_choice,
-    check_dtype,
     check_keywords,
     static_bool,
 )
-from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.linear import linear
+from jaxformer.functional.linear import DEFAULT_PRODUCTS, Products, linear
 from jaxformer.functional.masks.base import AnyMask, Mask
 from jaxformer.functional.multi_head.attention_function import (
     AttentionCall,
     AttentionFunction,
-    call_attention,
-    function_name,
+    attention_keywords,
+    checked_result,
+    library_function,
 )
 from jaxformer.functional.multi_head.cache import KVCache
 from jaxformer.functional.multi_head.cached import (
@@ -52,6 +43,7 @@ from jaxformer.functional.multi_head.projections import (
     project_heads,
     rotate_heads,
 )
+from jaxformer.functional.multi_head.weights import average_by_weights, beside_sinks, read_weights
 from jaxformer.functional.multi_head.window_cache import WindowCache
 from jaxformer.functional.positions.sinusoids import ROTARY_LAYOUTS
 from jaxformer.functional.taps import LayerTaps
@@ -89,6 +81,7 @@ def multi_head_attention(
     return_weights: bool = False,
     tap: LayerTaps | None = None,
     attention_fn: AttentionFunction = dot_product_attention,
+    products: Products = DEFAULT_PRODUCTS,
     **options: Unpack[AttentionKeywords],
 ) -> MultiHeadOutput:
     """Projects to heads, attends in each, and projects the merged heads back.
@@ -125,10 +118,12 @@ def multi_head_attention(
         attention_fn: attention function with the signature of `dot_product_attention`. It is called
             with query, key and value, plus any non-default arguments by name; with sinks, also with
             return_residual=True. A function of your own gets position biases as an array.
+        products: precision and function of the products with the kernels. The precision is that of
+            attention, too.
         **options: scale, is_causal, query_offset, query_seq_lengths, key_value_seq_lengths,
             local_window_size, query_segment_ids, key_value_segment_ids, softcap, dropout_rate,
-            dropout_rng and implementation, as in `dot_product_attention`. A cache sets the
-            offset and the lengths itself.
+            dropout_rng, precision and implementation, as in `dot_product_attention`. A cache sets
+            the offset and the lengths itself.
 
     Returns:
         The output, and the cache and weights if any.
@@ -157,16 +152,20 @@ def multi_head_attention(
     check_choice("rotary_layout", rotary_layout, ROTARY_LAYOUTS)
     check_layer(params, "query_inputs", query_inputs, norm_eps)
     crosses = _check_sources(key_value_inputs, cross_cache, cache, rotary, num_tokens)
+    attention_fn, options = library_function(attention_fn, options)
+    if products.precision is not None:
+        options = {"precision": products.precision, **options}
     mask = mask if mask is None or isinstance(mask, Mask) else as_array("mask", mask)
 
     # 1. Project the inputs to heads, and rotate them by their positions.
-    query = project_heads(params, "query", query_inputs, num_heads, norm_eps)  # [..., T, N, H]
+    # Queries are [..., T, N, H], keys [..., S, K, H], values [..., S, K, Hv].
+    query = project_heads(params, "query", query_inputs, num_heads, norm_eps, products)
     if cross_cache is not None:
         check_axes("query_inputs", query_inputs, "B T D")
         key, value, options = read_memory(cross_cache, query, kv_heads, options)
     else:
         inputs = query_inputs if key_value_inputs is None else key_value_inputs
-        key, value = keys_and_values(params, inputs, kv_heads, norm_eps)  # [..., S, K, H]
+        key, value = keys_and_values(params, inputs, kv_heads, norm_eps, products)
     if rotary is not None:
         query, key = rotate_heads(rotary, rotary_layout, query, key)
     call = AttentionCall(query, key, value, bias, mask, options)
@@ -180,14 +179,25 @@ def multi_head_attention(
         in_order = return_weights or tap is not None or attention_fn is not dot_product_attention
         call, cache = with_cached_keys(call, cache, num_tokens, in_order=in_order)
 
-    # 3. Attend in each head.
-    attended, weights = _attend(attention_fn, call, params.sinks, tap, return_weights)
+    # 3. Attend in each head. Reading weights does not change how the output is computed.
+    weights, edits = read_weights(attention_fn, call, params.sinks, tap, return_weights)
+    if weights is not None and edits:
+        attended = average_by_weights(call, weights)
+    else:
+        has_sinks = params.sinks is not None
+        keywords = attention_keywords(attention_fn, call, with_residual=has_sinks)
+        result = attention_fn(call.query, call.key, call.value, **keywords)
+        attended, residual = checked_result(attention_fn, call, result, with_residual=has_sinks)
+        attended = beside_sinks(params.sinks, attended, residual)  # [..., T, N, Hv]
+    attended = attended if tap is None else tap("head_outputs", attended)
     if weights is not None and earlier is not None and earlier.is_empty:
         weights = with_empty_slots(earlier, weights)  # [..., N, T, S]
 
     # 4. Merge the heads, and project them back.
     merged = rearrange(attended, "... t n h -> ... t (n h)")
-    output = linear(merged, params.output_kernel, params.output_bias, name="output_kernel")
+    output = linear(
+        merged, params.output_kernel, params.output_bias, name="output_kernel", products=products
+    )
     output = output if tap is None else tap("attention_output", output)
     return MultiHeadOutput(output, cache, weights)
 
@@ -212,78 +222,3 @@ def _check_sources(
     if not isinstance(cross_cache, KVCache | None):
         raise ShapeError(f"cross_cache must be a KVCache, got {type(cross_cache).__name__}")
     return crosses
-
-
-def _attend(
-    attention_fn: AttentionFunction, call: AttentionCall, sinks: jax.Array | None,
-    tap: LayerTaps | None, return_weights: bool,
-) -> tuple[jax.Array, jax.Array | None]:  # fmt: skip
-    """Head outputs `[..., T, N, Hv]`, and weights `[..., N, T, S]` if anything reads them."""
-    is_custom = attention_fn is not dot_product_attention
-    if is_custom and tap is not None and (tap.asks("scores") or tap.edits("weights")):
-        raise ConfigError(
-            "scores of a custom attention_fn are not known, and its weights cannot be edited, "
-            f"got {function_name(attention_fn)}; do not request it, or use dot_product_attention"
-        )
-    weights, inputs = None, None
-    if return_weights or (tap is not None and tap.asks("scores", "weights")):
-        if is_custom:
-            weights = _weights_of_function(attention_fn, call, sinks)
-        else:
-            without = ("dropout_rng", "implementation")
-            scoring: Any = {n: v for n, v in call.options.items() if n not in without}
-            inputs = prepare_attention(*call[:-1], **scoring)
-            weights = _softmax_weights(inputs, sinks, tap)
-        weights = weights if tap is None else tap("weights", weights)
-    if inputs is not None and tap is not None and tap.edits("scores", "weights"):
-        rng = used_rng(inputs.static.dropout_rate, call.options.get("dropout_rng"))
-        attended, _ = dense_attention(inputs, rng, weights)
-    else:  # Reading weights does not change which implementation computes the output.
-        attended = _attend_beside_sinks(attention_fn, call, sinks)
-    return attended if tap is None else tap("head_outputs", attended), weights
-
-
-def _attend_beside_sinks(
-    attention_fn: AttentionFunction, call: AttentionCall, sinks: jax.Array | None
-) -> jax.Array:
-    """Head outputs `[..., T, N, Hv]` of a softmax that the sinks, if any, take part in."""
-    attended, residual = call_attention(attention_fn, call, with_residual=sinks is not None)
-    if sinks is None or residual is None:
-        return attended
-    return attended * _shares_beside_sinks(sinks, residual)[..., None].astype(attended.dtype)
-
-
-def _softmax_weights(
-    inputs: AttentionInputs, sinks: jax.Array | None, tap: LayerTaps | None
-) -> jax.Array:
-    """Weights `[..., N, T, S]` before dropout; the tap reads and edits the scores."""
-    exponentials, inverse, _, total = softmax_factors(dense_weights(inputs, "masked", tap))
-    weights = exponentials * inverse
-    if sinks is None:
-        return weights
-    shares = _shares_beside_sinks(sinks, rearrange(total, "... n t 1 -> ... t n"))
-    return weights * rearrange(shares, "... t n -> ... n t 1")
-
-
-def _weights_of_function(
-    attention_fn: AttentionFunction, call: AttentionCall, sinks: jax.Array | None
-) -> jax.Array:
-    """Weights `[..., N, T, S]` of a user's function, before dropout."""
-    # Its output for the identity matrix as values, one row per key: exact if it is linear in them.
-    (*leading, num_keys, kv_heads, _), wide = call.key.shape, at_least(call.key.dtype, jnp.float32)
-    identity = rearrange(jnp.eye(num_keys, dtype=wide), "s v -> s 1 v")
-    call = call._replace(
-        query=call.query.astype(wide), key=call.key.astype(wide),
-        value=jnp.broadcast_to(identity, (*leading, num_keys, kv_heads, num_keys)),
-        options={**call.options, "dropout_rate": 0.0, "dropout_rng": None},
-    )  # fmt: skip
-    attended = _attend_beside_sinks(attention_fn, call, sinks)  # [..., T, N, S]
-    return rearrange(attended, "... t n s -> ... n t s")
-
-
-def _shares_beside_sinks(sinks: jax.Array, residual: jax.Array) -> jax.Array:
-    """Share of the softmax that goes to the keys, not the sink: float `[..., T, N]`."""
-    check_axes("sinks", sinks, "N", {"N": residual.shape[-1]})
-    check_dtype("sinks", sinks, "floating")
-    # exp(residual) / (exp(residual) + exp(sink)), with the log-sum-exp of the scores as residual.
-    return jax.nn.sigmoid(residual - jnp.broadcast_to(sinks.astype(residual.dtype), residual.shape))

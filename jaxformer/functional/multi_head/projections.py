@@ -17,7 +17,7 @@ from jaxformer.functional.checks import (
     check_size,
     known_values,
 )
-from jaxformer.functional.linear import Kernel, linear
+from jaxformer.functional.linear import DEFAULT_PRODUCTS, Kernel, Products, linear
 from jaxformer.functional.multi_head.cache import KVCache, swap_heads
 from jaxformer.functional.normalization import rms_norm
 from jaxformer.functional.positions.sinusoids import apply_rotary
@@ -63,6 +63,7 @@ class MultiHeadParams(NamedTuple):
 def project_memory(
     params: MultiHeadParams, key_value_inputs: jax.Array, lengths: jax.Array | None = None,
     *, num_heads: int, num_kv_heads: int | None = None, norm_eps: float = 1e-6,
+    products: Products = DEFAULT_PRODUCTS,
 ) -> KVCache:  # fmt: skip
     """Cross-attention cache: another sequence, projected to keys and values once.
 
@@ -73,6 +74,7 @@ def project_memory(
         num_heads: N.
         num_kv_heads: K; N when not given.
         norm_eps: epsilon of the key norm, added to the mean square.
+        products: precision and function of the matrix products.
 
     Returns:
         A cache of keys, values and lengths; pass it as cross_cache to `multi_head_attention`.
@@ -99,7 +101,7 @@ def project_memory(
     known = known_values(lengths)
     if known is not None:
         check_range("lengths", known.tolist(), least=0, most=sizes["S"], bound="S")
-    key, value = keys_and_values(params, key_value_inputs, kv_heads, norm_eps)
+    key, value = keys_and_values(params, key_value_inputs, kv_heads, norm_eps, products)
     return KVCache(swap_heads(key), swap_heads(value), lengths)
 
 
@@ -120,21 +122,24 @@ def check_layer(params: MultiHeadParams, argument: str, inputs: jax.Array, norm_
 
 
 def keys_and_values(
-    params: MultiHeadParams, inputs: jax.Array, count: int, norm_eps: float
+    params: MultiHeadParams, inputs: jax.Array, count: int, norm_eps: float, products: Products
 ) -> tuple[jax.Array, jax.Array]:
     """Keys `[..., S, K, H]` and values `[..., S, K, Hv]` of inputs `[..., S, D]`."""
     check_axes("key_value_inputs", inputs, "... S D")
     check_dtype("key_value_inputs", inputs, "floating", remedy="cast it with .astype")
-    key = project_heads(params, "key", inputs, count, norm_eps)
-    return key, project_heads(params, "value", inputs, count, norm_eps)
+    key = project_heads(params, "key", inputs, count, norm_eps, products)  # [..., S, K, H]
+    return key, project_heads(params, "value", inputs, count, norm_eps, products)
 
 
 def project_heads(
-    params: MultiHeadParams, projection: str, inputs: jax.Array, count: int, norm_eps: float
-) -> jax.Array:
+    params: MultiHeadParams, projection: str, inputs: jax.Array, count: int, norm_eps: float,
+    products: Products,
+) -> jax.Array:  # fmt: skip
     """Projects, splits into heads, and normalizes the heads if there is a norm scale."""
     kernel, bias_name = f"{projection}_kernel", f"{projection}_bias"
-    flat = linear(inputs, getattr(params, kernel), getattr(params, bias_name), name=kernel)
+    flat = linear(
+        inputs, getattr(params, kernel), getattr(params, bias_name), name=kernel, products=products
+    )
     if flat.shape[-1] % count:
         raise ShapeError(
             f"{kernel} must be [D, heads * width], a multiple of {count} heads, got shape "

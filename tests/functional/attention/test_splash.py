@@ -1,6 +1,5 @@
 """JAX's Splash kernel, interpreted on the CPU, against the oracle; and when it is compiled."""
 
-import functools
 import importlib.util
 import json
 import os
@@ -15,12 +14,10 @@ import pytest
 from jax import export
 
 from jaxformer.config import ModelConfig
-from jaxformer.functional import Causal, Lengths, Prefix, Rule, Window, dot_product_attention
+from jaxformer.functional import Causal, Lengths, Prefix, Rule, Window
 from jaxformer.functional.attention import splash
 from jaxformer.modules import Stack
-from tests.functional import oracle
 from tests.functional.attention import attention_cases as cases
-from tests.functional.attention.test_residual import cotangents_of, expected_residual
 
 ROOT = pathlib.Path(__file__).parents[3]
 SPLASH = {"implementation": "splash"}
@@ -115,87 +112,6 @@ def test_splash_rows_without_keys_are_zero_and_unseen_nan_changes_nothing(name):
     cases.assert_same_bits(outcome(np.nan), (output, gradients))
 
 
-RESIDUAL_CASES = {
-    "causal, unlike widths": CASES["causal, unlike widths"],
-    "window and offset": (
-        PADDED._replace(N=4, K=2), {}, {"local_window_size": (20, 10), "query_offset": 30},
-    ),
-    "first queries see nothing": (PADDED, {}, {"is_causal": True, "query_offset": -30}),
-    "no query sees a key": CASES["no query sees a key"],
-    "segments and lengths": CASES["segments and lengths"],
-}  # fmt: skip
-
-
-@functools.cache
-def compiled_with_residual(**static):
-    def evaluate(inputs, options, cotangents):
-        def attend(inputs):
-            return dot_product_attention(**inputs, **options, **static, return_residual=True)
-
-        results, pull = jax.vjp(attend, inputs)
-        return results, pull(tuple(cotangents))[0]
-
-    return jax.jit(evaluate)
-
-
-@pytest.mark.usefixtures("interpreted")
-@pytest.mark.parametrize("case", RESIDUAL_CASES.values(), ids=RESIDUAL_CASES)
-def test_splash_residual_and_its_gradients_equal_the_reference(case):
-    sizes, options, static = case
-    inputs = cases.inputs_of(sizes)
-    expected = expected_residual(inputs, options | static)
-    seen = np.isfinite(expected)
-    cotangents = [cotangent.astype(np.float32) for cotangent in cotangents_of(sizes, expected)]
-    evaluate = compiled_with_residual(**static, **SPLASH)
-    (output, residual), gradients = evaluate(inputs, options, cotangents)
-    assert (output.dtype, residual.dtype, residual.shape) == (np.float32, np.float32, seen.shape)
-    assert (np.asarray(residual)[~seen] == -np.inf).all()
-    assert (np.asarray(output)[~seen] == 0).all()
-    assert (np.asarray(gradients["query"])[~seen] == 0).all()
-    if not seen.any():
-        assert not any(np.asarray(gradient).any() for gradient in gradients.values())
-        return
-    cases.assert_close(np.asarray(residual)[seen], expected[seen], 1e-6)
-    cases.assert_close(output, oracle.attention(**inputs, **options, **static), 1e-6)
-
-    def total(moved):
-        finite = np.where(seen, expected_residual(moved, options | static), 0)
-        attended = oracle.attention(**moved, **options, **static)
-        return np.sum(cotangents[0] * attended) + np.sum(cotangents[1] * finite)
-
-    for seed, name in enumerate(inputs, 20):  # each alone, since queries and keys differ in scale
-        directions = {n: np.zeros_like(a) for n, a in inputs.items()}
-        directions[name] = cases.normal(*inputs[name].shape, seed=seed)
-        slope = oracle.slope(total, inputs, directions)
-        gradient = np.asarray(gradients[name], np.float64)
-        lengths = np.linalg.norm(gradient) * np.linalg.norm(directions[name])
-        assert abs(np.sum(gradient * directions[name]) - slope) <= 1e-5 * lengths
-
-
-@pytest.mark.usefixtures("interpreted")
-def test_splash_residual_of_unseen_nan_and_in_bfloat16():
-    sizes, options, static = RESIDUAL_CASES["first queries see nothing"]
-    rows, keys = cases.unattended(sizes, options, static)
-    inputs = cases.inputs_of(sizes)
-    cotangents = cotangents_of(sizes, np.where(rows, -np.inf, 0))
-    cotangents = [cotangent.astype(np.float32) for cotangent in cotangents]
-    evaluate = compiled_with_residual(**static, **SPLASH)
-    outcomes = []
-    for poison in (0, np.nan):
-        for name in ("key", "value"):
-            inputs[name][keys] = poison
-        outcomes.append(evaluate(inputs, options, cotangents))
-    cases.assert_same_bits(*outcomes)
-    half = {name: array.astype(jnp.bfloat16) for name, array in inputs.items()}
-    cotangents[0] = cotangents[0].astype(jnp.bfloat16)
-    (output, residual), gradients = evaluate(half, options, cotangents)
-    assert (output.dtype, residual.dtype) == (jnp.bfloat16, np.float32)
-    cases.assert_close(residual[~rows], outcomes[0][0][1][~rows], 2**-6)
-    for name, gradient in gradients.items():
-        assert gradient.dtype == jnp.bfloat16
-        cases.assert_close(gradient, outcomes[0][1][name], 2**-5)
-
-
 @pytest.mark.usefixtures("interpreted")
 def test_splash_in_bfloat16_is_close_to_float32():
     sizes = CASES["causal, unlike widths"][0]
@@ -270,18 +186,12 @@ sharding = jax.sharding.SingleDeviceSharding(devices[0])
 options = dict(is_causal=True, implementation="splash")
 def loss(*arrays):
     return dot_product_attention(*arrays, **options).astype(jnp.float32).sum()
-def loss_with_residual(*arrays):
-    output, residual = dot_product_attention(*arrays, **options, return_residual=True)
-    return (output.astype(jnp.float32) * residual[..., None]).sum()
 found = []
 for shape in shapes:
     x = jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=sharding)
     program = jax.jit(jax.value_and_grad(loss, (0, 1, 2))).lower(x, x, x).compile()
     temporaries = program.memory_analysis().temp_size_in_bytes
     found.append([program.as_text().count("tpu_custom_call"), temporaries])
-x = jax.ShapeDtypeStruct(shapes[0], jnp.bfloat16, sharding=sharding)
-program = jax.jit(jax.grad(loss_with_residual, (0, 1, 2))).lower(x, x, x).compile()
-with_residual = program.as_text().count("tpu_custom_call")
 axes = (AxisType.Auto,) * 2
 mesh = jax.make_mesh((2, 2), ("data", "tensor"), axis_types=axes, devices=devices)
 split = NamedSharding(mesh, PartitionSpec("data", None, "tensor"))
@@ -291,7 +201,7 @@ def split_loss(*arrays):
     return sharded_attention(*arrays, **options).astype(jnp.float32).sum()
 with jax.set_mesh(mesh):
     text = jax.jit(jax.grad(split_loss, (0, 1, 2))).lower(x, x, x).compile().as_text()
-print(json.dumps([found, with_residual, text.count("tpu_custom_call"), text.count("all-")]))
+print(json.dumps([found, text.count("tpu_custom_call"), text.count("all-")]))
 """
 
 
@@ -308,9 +218,8 @@ def test_splash_is_compiled_for_tpus_in_memory_linear_in_the_length(name):
         env={**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": "", "TPU_SKIP_MDS_QUERY": "1",
              "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"},
     )  # fmt: skip
-    figures, with_residual, kernels_on_mesh, messages = json.loads(done.stdout.splitlines()[-1])
+    figures, kernels_on_mesh, messages = json.loads(done.stdout.splitlines()[-1])
     *_, short, long = figures
     assert (kernels_on_mesh, messages) == (3, 0)  # nothing moves between devices
     assert all(kernels >= 3 for kernels, _ in figures)  # forward, queries, keys and values
-    assert with_residual == 6  # forward twice more, and the gradient of keys as values
     assert long[1] <= 4.5 * short[1]

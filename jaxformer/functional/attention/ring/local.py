@@ -9,13 +9,13 @@ from einops import rearrange
 
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention.block_mask import mask_parts
-from jaxformer.functional.attention.choice import check_implementation
 from jaxformer.functional.attention.inputs import (
     AttentionKeywords,
     prepare_attention,
     split_bias,
     used_rng,
 )
+from jaxformer.functional.attention.program import check_implementation
 from jaxformer.functional.attention.ring.order import from_ring_order, mapped_size
 from jaxformer.functional.attention.ring.rounds import Keys, Ring, Shared, attend
 from jaxformer.functional.checks import Array, check_keywords

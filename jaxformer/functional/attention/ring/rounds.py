@@ -19,8 +19,8 @@ import jax.numpy as jnp
 
 from jaxformer.functional.attention.block import StaticOptions
 from jaxformer.functional.attention.block_mask import MaskParts
-from jaxformer.functional.attention.choice import attend_by
 from jaxformer.functional.attention.inputs import AttentionInputs, Implementation
+from jaxformer.functional.attention.program import attention_program
 from jaxformer.functional.attention.ring.blocks import BlockKind, mask_of_block, plan_blocks
 from jaxformer.functional.attention.ring.order import chunk_number
 from jaxformer.functional.dtypes import at_least, widened
@@ -175,7 +175,7 @@ def _attend_block(
         rng = jax.random.fold_in(rng, chunks[0] * 2 * ring.size + chunks[1])
     offset = query_start - key_start
     inputs = AttentionInputs(query, key, value, None, bias, mask, offset, ring.static)
-    attended: Any = attend_by(ring.implementation, inputs, rng)
+    attended: Any = attention_program(ring.implementation, inputs)(inputs, rng)
     return Attended(*attended)
 
 
