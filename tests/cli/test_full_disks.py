@@ -9,7 +9,8 @@ from jaxformer.cli.commands import train
 from jaxformer.runs import open_run
 from jaxformer.runs.folder import files as run_folder
 from jaxformer.text.store import store
-from jaxformer.training import Checkpoints, MetricsWriter, read_metrics
+from jaxformer.training import Checkpoints, read_metrics
+from jaxformer.training.records.metrics import MetricsWriter
 from tests.cli.commands import write_config
 from tests.cli.test_surroundings import shell
 from tests.training.test_paths_and_disks import disk, fill
@@ -19,13 +20,13 @@ SIZE = 2**24  # bytes of a disk
 # The function before which a disk fills, the call of it that does, the disk, the exit status, and
 # what is said.
 PLACES = {
-    "folder": (run_folder, "start_folder", 1, "runs", 1, "No space left on device; free space"),
-    "token cache": (store, "write_whole", 1, "cache", 1, "No space left on device; free"),
+    "folder": (run_folder, "start_folder", 1, "runs", 1, "No space left on device"),
+    "token cache": (store, "append", 1, "cache", 1, "No space left on device"),
     "first save": (Checkpoints, "save", 1, "runs", 1, "No space left on device"),
     "second save": (Checkpoints, "save", 2, "runs", 1, "No space left on device"),
     "log": (MetricsWriter, "write", 4, "runs", 1, "No space left on device"),
     "figure": (train, "loss_figure", 1, "runs", 1, "loss curve: not drawn: "),
-    "samples": (train, "write_whole", 1, "runs", 1, "samples.txt cannot be written"),
+    "samples": (train, "write_whole", 1, "runs", 1, "No space left on device"),
 }
 
 
