@@ -116,7 +116,13 @@ def open_tensors(folder: pathlib.Path) -> dict[str, Tensor]:
             f"{some(pickles or sorted(entries)) or 'no files'}; {remedy}"
         )
     weight_map: dict[str, str] = read_object(folder / _INDEX).get("weight_map", {})
-    shards = {file: read_tensors(folder / file) for file in set(weight_map.values())}
+    files = sorted(set(weight_map.values()))
+    if missing := [file for file in files if file not in entries]:
+        raise CheckpointError(
+            f"{folder} must have all files that {_INDEX} names, but {some(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} missing; download them, too"
+        )
+    shards = {file: read_tensors(folder / file) for file in files}
     return {name: shards[file][name] for name, file in weight_map.items() if name in shards[file]}
 
 

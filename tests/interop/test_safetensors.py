@@ -136,7 +136,11 @@ def test_folder_without_weights_says_what_it_has_and_how_to_get_them(tmp_path, f
         open_tensors(tmp_path / "a b")
 
 
-def test_shard_that_the_folder_lacks_is_named(sharded):
-    (sharded / SECOND).unlink()
-    with pytest.raises(CheckpointError, match=f"{SECOND} cannot be read: No such file"):
+@pytest.mark.parametrize("file", ["x.safetensors", "../model.safetensors"])
+def test_shard_that_the_folder_lacks_is_named(sharded, file):
+    (sharded.parent / "model.safetensors").write_bytes((sharded / SECOND).read_bytes())
+    index = json.loads((sharded / INDEX).read_text())
+    index["weight_map"]["d"] = file
+    (sharded / INDEX).write_text(json.dumps(index))
+    with pytest.raises(CheckpointError, match=f"all files that .* names, but {file} is missing"):
         open_tensors(sharded)

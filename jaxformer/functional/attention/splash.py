@@ -3,6 +3,7 @@
 Pallas is imported when the kernel is first used: it takes time, and CPUs and GPUs never need it.
 """
 
+import concurrent.futures
 import functools
 import math
 from typing import Any, NamedTuple
@@ -235,16 +236,19 @@ def _kernel(setting: _Setting, keys_fill_lanes: bool, values_fill_lanes: bool) -
         block_q_dq=queries, block_kv_dq=keys,
         q_layout=of_keys, k_layout=of_keys, v_layout=of_values,
     )  # fmt: skip
-    # The kernel holds arrays, which are kept from one trace to the next.
-    with jax.ensure_compile_time_eval():
-        return splash.make_splash_mha_single_device(
-            splash.MultiHeadMask([mask] * setting.num_heads),
-            block_sizes=blocks,
-            mask_value=_HIDDEN,
-            attn_logits_soft_cap=setting.softcap,
-            interpret=setting.interpret,
-            residual_checkpoint_name=OUTPUT,  # of the output and the log-sum-exp
-        )
+    build = functools.partial(
+        splash.make_splash_mha_single_device,
+        splash.MultiHeadMask([mask] * setting.num_heads),
+        block_sizes=blocks,
+        mask_value=_HIDDEN,
+        attn_logits_soft_cap=setting.softcap,
+        interpret=setting.interpret,
+        residual_checkpoint_name=OUTPUT,  # of the output and the log-sum-exp
+    )
+    # The kernel holds arrays, which are kept from one trace to the next. In a thread of its own,
+    # which knows neither the trace nor the mesh of this one, they belong to none.
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(build).result()
 
 
 def _block_size(length: int) -> int:

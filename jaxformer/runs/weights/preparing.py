@@ -86,6 +86,10 @@ def prepare_task(
     if config.init_from is None:
         return kind.prepare(config)
     source = weight_source(config.init_from, kind.text_model, config)
+    if config.out is not None and real_path(source.path) == real_path(config.out):
+        raise ConfigError(
+            f"init_from must be another run than out, got {config.out} for both; choose another out"
+        )
     _require_same_model(config, kind, source)
     config = dataclasses.replace(_filled(config, source.config), init_from=source.pin())
     return dataclasses.replace(kind.prepare(config, source.model), source=source)

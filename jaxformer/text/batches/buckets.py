@@ -1,6 +1,5 @@
 """Length-bucketed batches by token budget, a pure function of (seed, step)."""
 
-import functools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -75,14 +74,16 @@ class BucketedBatches:
         self.batches_per_epoch = sum(len(_batches_of(bucket)) for bucket in self._buckets)
         self.shapes = tuple((bucket.rows, bucket.length) for bucket in self._buckets)
         self._seed, self._host = seed, host
-        # Steps mostly follow each other.
-        self._order = functools.lru_cache(maxsize=1)(self._draw_order)
+        # The latest epoch and its order: steps mostly follow each other.
+        self._latest = (0, self._order(0))
 
     def __getitem__(self, step: int) -> dict[str, np.ndarray]:
         if step < 0:
             raise IndexError(f"step must be at least 0, got {step}")
         epoch, index = divmod(step, self.batches_per_epoch)
-        return _pad(self._examples, self._order(epoch)[index], self._host)
+        if self._latest[0] != epoch:
+            self._latest = (epoch, self._order(epoch))
+        return _pad(self._examples, self._latest[1][index], self._host)
 
     def once(self) -> Iterator[dict[str, np.ndarray]]:
         """Yields all examples once, from the shortest bucket to the longest, for validation.
@@ -99,7 +100,7 @@ class BucketedBatches:
             for batch in _batches_of(bucket):
                 yield _pad(self._examples, batch, self._host)
 
-    def _draw_order(self, epoch: int) -> list["_Bucket"]:
+    def _order(self, epoch: int) -> list["_Bucket"]:
         """Lists the batches of an epoch, each as a part of a bucket."""
         # Seeded by the epoch too, so that no epoch depends on earlier ones.
         rng = np.random.default_rng([self._seed, epoch])

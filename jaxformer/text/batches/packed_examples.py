@@ -1,6 +1,6 @@
 """Whole examples packed into rows of one length."""
 
-import bisect
+import heapq
 from collections.abc import Sequence
 
 import numpy as np
@@ -84,17 +84,22 @@ class PackedExamples:
 
 def _best_fit(lengths: np.ndarray, length: int) -> np.ndarray:
     """Row of each example, by best fit decreasing: int64 [examples]."""
-    row_of, shortest = np.empty(lengths.size, np.int64), int(lengths.min())
-    rooms: list[tuple[int, int]] = []  # sorted: the room left in a row, and the row
-    num_rows = 0
+    row_of = np.empty(lengths.size, np.int64)
+    # Rows by the room left in them, the first of them on top of a heap. `rooms` is a bit set of
+    # these rooms, so that a shift finds the smallest sufficient one.
+    rows_with: list[list[int]] = [[] for _ in range(length + 1)]
+    rooms, num_rows = 0, 0
     for example in np.argsort(-lengths, kind="stable").tolist():
         size = int(lengths[example])
-        place = bisect.bisect_left(rooms, (size, 0))
-        if place == len(rooms):
-            rooms.append((length, num_rows))
-            num_rows += 1
-        room, row = rooms.pop(place)
+        enough = rooms >> size
+        if enough:
+            room = size + (enough & -enough).bit_length() - 1
+            row = heapq.heappop(rows_with[room])
+            if not rows_with[room]:
+                rooms ^= 1 << room
+        else:
+            room, row, num_rows = length, num_rows, num_rows + 1
         row_of[example] = row
-        if room - size >= shortest:
-            bisect.insort(rooms, (room - size, row))
+        heapq.heappush(rows_with[room - size], row)
+        rooms |= 1 << (room - size)
     return row_of

@@ -230,6 +230,7 @@ def _scan(
             if num_bytes - reported >= _REPORTED:
                 reported = num_bytes
                 report(group, num_bytes - start)
+        report(group, num_bytes - start)
     holdout = Holdout.of_share(bins, fraction, cuts=table.is_cut)
     train, validation = _sides(holdout, sample, key)
     if not sample.is_complete:

@@ -1,9 +1,10 @@
 """Checkpoints of a training run, saved with Orbax in the background, each atomically."""
 
+import contextlib
 import logging
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -128,16 +129,30 @@ class Checkpoints(CheckpointIndex):
         # Before the policies ask for the best.
         self._saving, self._losses[step] = step, validation_loss
         is_damaged = self._damaged.pop(step, None) is not None
-        self._response = self._checkpointer.save_checkpointables_async(
-            step, items_of(state), force=True, overwrite=is_damaged
-        )
+        with self._forgotten_if_failed():
+            self._response = self._checkpointer.save_checkpointables_async(
+                step, items_of(state), force=True, overwrite=is_damaged
+            )
         self._good.add(step)
 
     def wait(self) -> None:
         """Waits until the latest save is on disk; raises Orbax's error if it failed."""
-        response, self._response = self._response, None
-        if response is not None:
-            response.result()
+        if self._response is not None:
+            with self._forgotten_if_failed():
+                self._response.result()
+            self._response = None
+
+    @contextlib.contextmanager
+    def _forgotten_if_failed(self) -> Iterator[None]:
+        """Leaves a save that fails out of the checkpoints."""
+        try:
+            yield
+        except BaseException:
+            # Orbax would raise the error again when it is closed.
+            self._response = self._checkpointer = None
+            self._losses.pop(self._saving, None)
+            self._good.discard(self._saving)
+            raise
 
     def restore(self, template: TrainState) -> TrainState:
         """Restores the newest undamaged state.

@@ -78,6 +78,21 @@ def test_splash_on_a_mesh_equals_one_device(mesh, lengths):
         assert_close(result, value, 1e-5)
 
 
+@pytest.mark.usefixtures("interpreted")
+def test_kernels_of_one_mesh_serve_another_with_equal_shapes():
+    """A kernel holds arrays, which is built at its first trace."""
+    x = normal(1, T, 2, 8)
+    expected = dot_product_attention(x, x, x, is_causal=True)
+    for size in (4, 2):
+        devices = jax.devices()[:size]
+        mesh = jax.make_mesh((size,), ("data",), axis_types=(AxisType.Auto,), devices=devices)
+        attend = functools.partial(sharded_attention, batch_axes="data", implementation="splash")
+        with jax.set_mesh(mesh):
+            whole = np.repeat(x, size, axis=0)
+            output = jax.jit(functools.partial(attend, is_causal=True))(whole, whole, whole)
+        assert_close(output, np.repeat(expected, size, axis=0), 1e-5)
+
+
 def test_residual_on_a_mesh_equals_that_of_one_device(mesh):
     attend = functools.partial(sharded_attention, **AXES, implementation="dense")
     got = evaluate_with_residual(attend, split_arrays(mesh))

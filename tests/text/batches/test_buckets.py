@@ -1,4 +1,5 @@
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -64,8 +65,10 @@ def test_every_epoch_has_each_example_once_in_another_order():
 
 def test_batches_depend_on_seed_and_step_only():
     batches, again = (BucketedBatches(EXAMPLES, seed=7, **OPTIONS) for _ in range(2))
+    sent = pickle.loads(pickle.dumps(batches))  # as to another process
     for step in (13, 0, 2**40, 13, 1, batches.batches_per_epoch, 0):
         assert_same(batches[step], again[step])
+        assert_same(sent[step], again[step])
     in_order = [again[step] for step in range(40)]
     for step in np.random.default_rng(0).permutation(40).tolist():
         assert_same(batches[step], in_order[step])
