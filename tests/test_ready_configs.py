@@ -36,7 +36,7 @@ def test_samples_of_ready_configs_fit_any_text(path, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     config = on_any_text(load_config(path), tmp_path)
     task = runs.task_class(config).prepare(config)
-    assert len(task.config.samples.prompts) == 3
+    assert 1 <= len(task.config.samples.prompts) <= 3
 
 
 @pytest.mark.parametrize("path", sorted(pathlib.Path("configs").glob("*.toml")), ids=str)
