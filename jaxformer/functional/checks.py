@@ -218,7 +218,9 @@ def check_choice(argument: str, value: Any, choices: Iterable[str]) -> None:
 
 
 def static_number(argument: str, value: Any, *, positive: bool = False, remedy: str = "") -> float:
-    """Checks a number that must be known at trace time; ConfigError for others."""
+    """Checks a number, or array of size 1, that is known at trace time; ConfigError for others."""
+    if getattr(value, "size", 0) == 1 and (known := known_values(value)) is not None:
+        value = known.item()
     is_number = isinstance(value, int | float | np.integer | np.floating)
     largest = float(np.finfo(np.float32).max)
     # Compares value, not float(value): an int may be too large for a float.
@@ -229,6 +231,20 @@ def static_number(argument: str, value: Any, *, positive: bool = False, remedy: 
             rule = "must be positive and finite in float32, known when traced"
         raise ConfigError(_message(argument, rule, repr(value), remedy))
     return float(value)
+
+
+def factor(
+    argument: str, value: Any, dtype: jnp.dtype, *, positive: bool = False
+) -> float | jax.Array:
+    """Checks a factor, a number or float array of size 1; a traced one is an array `[]` then."""
+    if not isinstance(value, jax.core.Tracer):
+        return static_number(argument, value, positive=positive)
+    if value.size != 1 or not jnp.issubdtype(value.dtype, jnp.floating):
+        raise ConfigError(
+            f"{argument} must be a number or a float array of size 1, got dtype {value.dtype} and "
+            f"shape {value.shape}"
+        )
+    return value.reshape(()).astype(dtype)
 
 
 def static_softcap(value: Any) -> float | None:

@@ -14,8 +14,8 @@ from jaxformer.functional.checks import (
     check_axes,
     check_dtype,
     check_fields,
+    factor,
     known_values,
-    static_number,
     static_softcap,
 )
 from jaxformer.functional.dtypes import as_int32, at_least
@@ -91,7 +91,7 @@ def _gather(table: jax.Array, index: jax.Array) -> jax.Array:
 
 def unembed(
     table: jax.Array, x: jax.Array, bias: jax.Array | None = None,
-    *, scale: float | None = None, softcap: float | None = None,
+    *, scale: float | jax.Array | None = None, softcap: float | None = None,
     products: Products = DEFAULT_PRODUCTS,
 ) -> jax.Array:  # fmt: skip
     """Logits: dot products of hidden states with every row of an embedding table.
@@ -100,7 +100,8 @@ def unembed(
         table: float `[V, D]`.
         x: float `[..., D]`.
         bias: float `[V]`, added to the scaled products.
-        scale: factor of the hidden states, and so of the products; 1 when not given.
+        scale: factor of the hidden states, and so of the products: a number or float array of size
+            1; 1 when not given.
         softcap: c in c * tanh(logits / c), the last step; None = no cap.
         products: precision and function of the matrix product.
 
@@ -130,7 +131,7 @@ def unembed(
     check_fields("products", products, Products)
     wide = at_least(x.dtype, jnp.float32)
     if scale is not None:
-        x = x * static_number("scale", scale, positive=True)
+        x = x * factor("scale", scale, x.dtype, positive=True)
     rows = table.astype(x.dtype)
     contract = functools.partial(
         products.contract, kernel=rows, kernel_axis=1, preferred_element_type=wide

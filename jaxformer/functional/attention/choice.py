@@ -54,10 +54,10 @@ class Choice(NamedTuple):
 
 def attention_implementation(
     query: Array, key: Array, value: Array, bias: Bias | None = None,
-    mask: AnyMask | None = None, *, scale: float | None = None, softcap: float | None = None,
-    dropout_rate: float = 0.0, precision: jax.lax.PrecisionLike = None,
-    return_residual: bool = False, platform: str | None = None,
-    **structure: Any,
+    mask: AnyMask | None = None, *, scale: float | jax.Array | None = None,
+    softcap: float | None = None, dropout_rate: float = 0.0,
+    precision: jax.lax.PrecisionLike = None, return_residual: bool = False,
+    platform: str | None = None, **structure: Any,
 ) -> Choice:  # fmt: skip
     """Name of the implementation that `dot_product_attention` uses for a call, and why.
 

@@ -48,7 +48,7 @@ def dot_product_attention(
     bias: Bias | None = None,
     mask: AnyMask | None = None,
     *,
-    scale: float | None = None,
+    scale: float | jax.Array | None = None,
     is_causal: bool = False,
     query_offset: Integers | None = None,
     query_seq_lengths: Integers | None = None,
@@ -88,7 +88,8 @@ def dot_product_attention(
             a pair (array, one of these): both are added.
         mask: bool, True = attend; shaped like an array bias. Or a rule such as `Prefix`, which
             takes no T x S memory in chunked attention, and whose hidden blocks are skipped.
-        scale: factor of the scores; 1 / sqrt(H) when not given.
+        scale: factor of the scores, a number or float array of size 1; 1 / sqrt(H) when not given.
+            A traced one multiplies the query.
         is_causal: whether query i, at position `query_offset + i`, attends only to keys at or
             before that position.
         query_offset: int, or integer array that broadcasts to the leading axes; between -2**30 and
@@ -102,7 +103,7 @@ def dot_product_attention(
             means both.
         query_segment_ids: integer `[..., T]`; a query attends to the keys of its own segment.
         key_value_segment_ids: integer `[..., S]`.
-        softcap: c in c * tanh(scores / c).
+        softcap: c in c * tanh(scores / c), known when traced.
         dropout_rate: fraction of the weights set to 0 (the rest are scaled up), in [0, 1).
         dropout_rng: PRNG key; required if the rate is above 0.
         precision: of the products with keys and values, as in `jax.lax.dot_general`; None = that of
@@ -170,7 +171,7 @@ def attention_weights(
     mask: AnyMask | None = None,
     *,
     stage: Stage = "softmax",
-    scale: float | None = None,
+    scale: float | jax.Array | None = None,
     softcap: float | None = None,
     **structure: Unpack[MaskKeywords],
 ) -> jax.Array:

@@ -19,6 +19,7 @@ from jaxformer.functional.checks import (
     check_leading,
     check_rng,
     describe,
+    factor,
     static_bool,
     static_number,
     static_softcap,
@@ -57,7 +58,7 @@ class MaskKeywords(TypedDict, total=False):
 class AttentionKeywords(MaskKeywords, total=False):
     """All keywords but return_residual, which an attention function of one's own need not take."""
 
-    scale: float | None
+    scale: float | jax.Array | None
     softcap: float | None
     dropout_rate: float
     dropout_rng: jax.Array | None
@@ -85,7 +86,7 @@ def prepare_attention(
     bias: Bias | None = None,
     mask: AnyMask | None = None,
     *,
-    scale: float | None = None,
+    scale: float | jax.Array | None = None,
     softcap: float | None = None,
     dropout_rate: float = 0.0,
     precision: jax.lax.PrecisionLike = None,
@@ -95,11 +96,12 @@ def prepare_attention(
     """Checks the arguments of `dot_product_attention`, and fills in the defaults."""
     query, key, value = as_arrays(query=query, key=key, value=value)
     axes = _check_arrays(query, key, value)
+    wide = at_least(query.dtype, jnp.float32)
+    of_scores = 1 / math.sqrt(axes["H"]) if scale is None else factor("scale", scale, wide)
+    if isinstance(of_scores, jax.Array):  # traced, as a learned one is
+        query, of_scores = (query.astype(wide) * of_scores).astype(query.dtype), 1.0
     static = StaticOptions(
-        scale=static_number(
-            "scale", 1 / math.sqrt(axes["H"]) if scale is None else scale,
-            remedy="if it is learned, multiply the query by it",
-        ),
+        scale=of_scores,
         softcap=static_softcap(softcap),
         dropout_rate=static_number("dropout_rate", dropout_rate),
         return_residual=static_bool("return_residual", return_residual),

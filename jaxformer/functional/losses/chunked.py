@@ -15,9 +15,9 @@ from jaxformer.functional.checks import (
     check_axes,
     check_choice,
     check_dtype,
+    factor,
     is_int,
     is_symbolic,
-    static_number,
 )
 from jaxformer.functional.dtypes import at_least, widened
 from jaxformer.functional.embedding import unembed
@@ -34,7 +34,8 @@ from jaxformer.functional.sharding import varying_alike
 def chunked_cross_entropy(
     hidden: jax.Array, table: jax.Array, labels: Array, bias: jax.Array | None = None,
     *, label_smoothing: float = 0.0, ignore_label: int | None = -1, z_loss: float = 0.0,
-    scale: float | None = None, softcap: float | None = None, chunk_size: int | None = None,
+    scale: float | jax.Array | None = None, softcap: float | None = None,
+    chunk_size: int | None = None,
     reduction: str = "sum",
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
     r"""Cross-entropy loss of hidden states, `cross_entropy(unembed(table, hidden, bias), labels)`.
@@ -60,7 +61,8 @@ def chunked_cross_entropy(
         label_smoothing: share of the target spread evenly over the vocabulary, in [0, 1).
         ignore_label: label that adds neither loss nor weight; None = no such label.
         z_loss: weight of $(\log Z)^2$.
-        scale: factor of the hidden states, and so of the logits before the bias; 1 when not given.
+        scale: factor of the hidden states, and so of the logits before the bias: a number or float
+            array of size 1; 1 when not given.
         softcap: c in c * tanh(logits / c), which bounds the logits; None = no cap.
         chunk_size: tokens per chunk. None = on a CPU a sixteenth of the tokens, between 128 and
             1024; on accelerators as many as have 2^28 logits (1 GiB), at least 1024. Smaller chunks
@@ -106,7 +108,7 @@ def chunked_cross_entropy(
     # Before the chunks, so that the gradients of these rows are 0 as well.
     hidden = jnp.where(counted[..., None], hidden, 0)
     if scale is not None:
-        hidden = hidden * static_number("scale", scale, positive=True)
+        hidden = hidden * factor("scale", scale, hidden.dtype, positive=True)
 
     num_chunks = _num_chunks(labels.size, sizes["V"], chunk_size)
     chunks = [

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxformer.errors import ConfigError
 from jaxformer.functional import dot_product_attention
 from tests.functional import oracle
 from tests.functional.attention import attention_cases as cases
@@ -188,3 +189,22 @@ def test_attention_bias_hides_a_key_only_at_minus_infinity(lowest, implementatio
     _, _, expected = cases.run(cases.GROUPED, {"bias": bias}, {"implementation": "dense"}, inputs)
     for name, gradient in gradients.items():
         cases.assert_close(gradient, expected[name], 1e-5)
+
+
+@EACH
+def test_scale_may_be_an_array_and_learned(implementation):
+    inputs = cases.inputs_of(cases.GROUPED)
+    attend = functools.partial(dot_product_attention, **inputs, implementation=implementation)
+    for scale in (np.float32(0.3), np.array([0.3], np.float32), jnp.float32(0.3)):
+        cases.assert_same_bits(attend(scale=scale), attend(scale=float(np.float32(0.3))))
+
+    def total(scale):
+        return attend(scale=scale).sum()
+
+    for scale in (jnp.float32(0.3), jnp.full(1, 0.3)):
+        value, slope = jax.jit(jax.value_and_grad(total))(scale)
+        cases.assert_close(value, total(0.3), 1e-6)
+        step = 1e-2
+        cases.assert_close(slope.sum(), (total(0.3 + step) - total(0.3 - step)) / (2 * step), 1e-3)
+    with pytest.raises(ConfigError, match=r"float array of size 1, got dtype int32"):
+        jax.jit(total)(jnp.int32(1))

@@ -121,7 +121,7 @@ SCORES = [
     ({"scale": 10**400}, "scale"),
     ({"scale": 1j}, "scale"),
     ({"scale": "1"}, "scale"),
-    ({"scale": zeros()}, "scale", "ConfigError", "multiply the query", "array(0., dtype=float32)"),
+    ({"scale": zeros(2)}, "scale", "ConfigError", "array([0., 0.], dtype=float32)"),
 ]
 
 CALLS = {

@@ -100,16 +100,17 @@ def test_chunked_cross_entropy_of_scaled_and_biased_logits_and_its_gradients_equ
     bias = np.linspace(-2, 2, VOCAB, dtype=np.float32)
     labels[0, 1] = -1
 
-    def chunked(hidden, table, bias):
+    def chunked(hidden, table, bias, scale):
         return chunked_cross_entropy(
-            hidden, table, labels, bias, scale=0.3, softcap=2.0, chunk_size=SIZE
+            hidden, table, labels, bias, scale=scale, softcap=2.0, chunk_size=SIZE
         )
 
-    def dense(hidden, table, bias):
-        return cross_entropy(unembed(table, hidden, bias, scale=0.3, softcap=2.0), labels)
+    def dense(hidden, table, bias, scale):
+        return cross_entropy(unembed(table, hidden, bias, scale=scale, softcap=2.0), labels)
 
+    arguments = hidden, table, bias, np.float32(0.3)
     got, expected = (
-        jax.jit(jax.value_and_grad(function, (0, 1, 2), has_aux=True))(hidden, table, bias)
+        jax.jit(jax.value_and_grad(function, (0, 1, 2, 3), has_aux=True))(*arguments)
         for function in (chunked, dense)
     )
     assert_close(got, expected, rtol=2e-5, atol=2e-5)
