@@ -18,7 +18,7 @@ from jaxformer.functional.sharding import varying_alike
 
 
 class _Map(NamedTuple):
-    """Functions of lists of arrays: (residuals, tangents) and (residuals, cotangents)."""
+    """Functions of lists of arrays: (saved, tangents) and (saved, cotangents)."""
 
     forward: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
     backward: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
@@ -27,37 +27,37 @@ class _Map(NamedTuple):
 def linear_map(
     forward: Callable[[Any, Any], Any],
     backward: Callable[[Any, Any], Any],
-    residuals: Any,
+    saved: Any,
     tangents: Any,
 ) -> Any:
-    """`forward(residuals, tangents)`, linear in the tangents, with the transpose `backward`."""
+    """`forward(saved, tangents)`, linear in the tangents, with the transpose `backward`."""
     # As in linear_map(lambda a, x: a @ x, lambda a, y: a.T @ y, matrix, x). Both functions must be
     # differentiable, since second derivatives are theirs.
     # Under jax.shard_map, a cotangent must vary over the axes over which its tangent does.
-    residuals, tangents = varying_alike((residuals, tangents))
-    flat_residuals, residual_tree = jax.tree.flatten(residuals)
+    saved, tangents = varying_alike((saved, tangents))
+    flat_saved, saved_tree = jax.tree.flatten(saved)
     flat_tangents, tangent_tree = jax.tree.flatten(tangents)
-    value_tree = jax.tree.structure(jax.eval_shape(forward, residuals, tangents))
+    value_tree = jax.tree.structure(jax.eval_shape(forward, saved, tangents))
 
-    def flat_forward(residuals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+    def flat_forward(saved: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         value = forward(
-            jax.tree.unflatten(residual_tree, residuals), jax.tree.unflatten(tangent_tree, tangents)
+            jax.tree.unflatten(saved_tree, saved), jax.tree.unflatten(tangent_tree, tangents)
         )
         return jax.tree.leaves(value)
 
-    def flat_backward(residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    def flat_backward(saved: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
         input_cotangents = backward(
-            jax.tree.unflatten(residual_tree, residuals),
+            jax.tree.unflatten(saved_tree, saved),
             jax.tree.unflatten(value_tree, cotangents),
         )
         return jax.tree.leaves(input_cotangents)
 
-    values = _bind(_Map(flat_forward, flat_backward), flat_residuals, flat_tangents)
+    values = _bind(_Map(flat_forward, flat_backward), flat_saved, flat_tangents)
     return jax.tree.unflatten(value_tree, values)
 
 
-def _bind(linear: _Map, residuals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-    return _LINEAR.bind(*residuals, *tangents, linear=linear, count=len(residuals))
+def _bind(linear: _Map, saved: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+    return _LINEAR.bind(*saved, *tangents, linear=linear, count=len(saved))
 
 
 def _apply(*arrays: Any, linear: _Map, count: int) -> Sequence[Any]:
@@ -67,20 +67,20 @@ def _apply(*arrays: Any, linear: _Map, count: int) -> Sequence[Any]:
 def _differentiate(
     primals: Sequence[Any], tangents: Sequence[Any], *, linear: _Map, count: int
 ) -> tuple[list[Any], list[Any]]:
-    residuals, inputs = primals[:count], primals[count:]
-    values = _bind(linear, residuals, inputs)
+    saved, inputs = primals[:count], primals[count:]
+    values = _bind(linear, saved, inputs)
     input_dots = [ad.instantiate_zeros(dot) for dot in tangents[count:]]
-    value_dots = _bind(linear, residuals, input_dots)
+    value_dots = _bind(linear, saved, input_dots)
     moving = [i for i, dot in enumerate(tangents[:count]) if not isinstance(dot, ad.Zero)]
     if moving:
 
         def of_moving(*arrays: Any) -> Sequence[Any]:
             replaced = dict(zip(moving, arrays, strict=True))
             return linear.forward(
-                [replaced.get(i, array) for i, array in enumerate(residuals)], list(inputs)
+                [replaced.get(i, array) for i, array in enumerate(saved)], list(inputs)
             )
 
-        moved = ([residuals[i] for i in moving], [tangents[i] for i in moving])
+        moved = ([saved[i] for i in moving], [tangents[i] for i in moving])
         _, more = jax.jvp(of_moving, *moved)
         value_dots = [a + b for a, b in zip(value_dots, more, strict=True)]
     return values, value_dots
@@ -100,7 +100,7 @@ def _vectorize(
     arrays: Sequence[Any], axes: Sequence[int | None], *, linear: _Map, count: int
 ) -> tuple[list[Any], list[int]]:
     size = next(a.shape[axis] for a, axis in zip(arrays, axes, strict=True) if axis is not None)
-    residual_axes = list(axes[:count])
+    saved_axes = list(axes[:count])
     tangents = [  # all along axis 0: the transpose of the broadcast sums their cotangents
         jnp.broadcast_to(array, (size, *array.shape))
         if axis is None
@@ -108,7 +108,7 @@ def _vectorize(
         for array, axis in zip(arrays[count:], axes[count:], strict=True)
     ]
     vectorized = _Map(
-        jax.vmap(linear.forward, (residual_axes, 0)), jax.vmap(linear.backward, (residual_axes, 0))
+        jax.vmap(linear.forward, (saved_axes, 0)), jax.vmap(linear.backward, (saved_axes, 0))
     )
     values = _bind(vectorized, list(arrays[:count]), tangents)
     return values, [0] * len(values)

@@ -18,7 +18,7 @@ from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.linear_map import linear_map
 
 OUTPUT, _MAXIMUM, _INVERSE_TOTAL, _RESIDUAL = SAVED = (
-    "attention_output",
+    "attention_weighted_values",
     "attention_maximum",
     "attention_inverse_total",
     "attention_residual",
@@ -144,7 +144,8 @@ def _attend_block_jvp(
     static: StaticOptions, primals: tuple[BlockInputs], tangents: tuple[BlockInputs]
 ) -> tuple[_Averages, _Averages]:
     block, block_dot = *primals, *tangents
-    # The gradient of the query is a product with all keys, that of the key with all queries.
+    # The gradient of the query is a product with all keys, that of the key with all queries. The
+    # forward pass needs no zeros there: they would cost a pass over the keys of a cache.
     query, key = zero_unseeing(block.query, block.mask), zero_unseen(block.key, block.mask)
     block = block._replace(query=query, key=key)
     exponentials, inverse, maximum, residual = softmax_factors(_scores(static, block))
@@ -161,7 +162,7 @@ def _attend_block_jvp(
 
 def _forward(static: StaticOptions, saved: _Saved, dots: _Dots) -> _Averages:
     """Tangents of the results for those of the inputs."""
-    static = static._replace(operands=None)  # a gradient of this is not rounded
+    static = static._replace(operands=None)  # forward mode and second derivatives are not rounded
     query, key, value, bias, mask, keep = saved.block
 
     def scores_of(query: jax.Array, key: jax.Array, bias: jax.Array | None) -> jax.Array:

@@ -1,7 +1,6 @@
 """Choice of an attention implementation, and why the others are declined."""
 
 import math
-from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -10,7 +9,6 @@ from jaxformer.functional import platforms
 from jaxformer.functional.attention.chunked import (
     why_not_chunked,
 )
-from jaxformer.functional.attention.cudnn import why_not_cudnn
 from jaxformer.functional.attention.inputs import (
     AttentionInputs,
     Bias,
@@ -19,7 +17,8 @@ from jaxformer.functional.attention.inputs import (
     prepare_attention,
     split_bias,
 )
-from jaxformer.functional.attention.splash import why_not_splash
+from jaxformer.functional.attention.kernels.cudnn import why_not_cudnn
+from jaxformer.functional.attention.kernels.splash import why_not_splash
 from jaxformer.functional.checks import (
     Array,
     as_array,
@@ -46,7 +45,7 @@ _MIN_SPLASH_QUERIES = 128  # Splash pads fewer to this.
 
 
 class Choice(NamedTuple):
-    """Implementation that "auto" takes, and the reason why each of the others is declined."""
+    """Implementation of a call, and why "auto" declines each of the others; {} if it was named."""
 
     name: Name
     declined: dict[str, str]
@@ -138,22 +137,25 @@ def choose(inputs: AttentionInputs, platform: str) -> Choice:
     known = [size for size in leading if not is_symbolic(size)]
     count = math.prod(known) * num_heads * num_queries * inputs.key.shape[-3]
     most = _MAX_DENSE_WEIGHTS[tuned_for(platform)]
-    weights = "all" if is_symbolic(count) else f"{count:,}"
-    # In the order of preference: name, why it is not taken, and if it is, why none of the others.
-    candidates: tuple[tuple[Name, Callable[[], str | None], str], ...] = (
-        ("cudnn", lambda: why_not_cudnn(inputs, platform), "cudnn serves this call and is faster"),
-        ("splash", lambda: _why_not_auto_splash(inputs, platform, count),
-         "splash serves this call and holds no weights in HBM"),
-        ("chunked", lambda: _why_not_auto_chunked(inputs, count, most),
-         f"it would hold {weights} weights in memory, more than {most:,}; chunked does not"),
-    )  # fmt: skip
     declined: dict[str, str] = {}
-    for name, why_not, advantage in candidates:
-        if (reason := why_not()) is None:
-            others = {"dense", *(other for other, *_ in candidates)} - {name, *declined}
-            return Choice(name, declined | dict.fromkeys(others, advantage))
-        declined[name] = reason
-    return Choice("dense", declined)
+    if (reason := why_not_cudnn(inputs, platform)) is None:
+        return Choice("cudnn", _others("cudnn", declined, "cudnn serves this call and is faster"))
+    declined["cudnn"] = reason
+    if (reason := _why_not_auto_splash(inputs, platform, count)) is None:
+        advantage = "splash serves this call and holds no weights in HBM"
+        return Choice("splash", _others("splash", declined, advantage))
+    declined["splash"] = reason
+    if (reason := _why_not_auto_chunked(inputs, count, most)) is None:
+        memory = f"it would hold {count:,} weights in memory, more than {most:,}"
+        advantage = f"{memory}; chunked does not"
+        return Choice("chunked", _others("chunked", declined, advantage))
+    return Choice("dense", declined | {"chunked": reason})
+
+
+def _others(chosen: Name, declined: dict[str, str], advantage: str) -> dict[str, str]:
+    """Reasons against all but the chosen implementation: its advantage, unless there is another."""
+    names = [name for name in ("cudnn", "splash", "chunked", "dense") if name != chosen]
+    return dict.fromkeys(names, advantage) | declined
 
 
 def _why_not_auto_chunked(inputs: AttentionInputs, count: int, most: int) -> str | None:

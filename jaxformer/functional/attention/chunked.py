@@ -15,16 +15,13 @@ import jax.numpy as jnp
 from einops import rearrange
 
 from jaxformer.functional.attention.block import SAVED, BlockInputs, attend_block, zero_unseen
-from jaxformer.functional.attention.block_mask import (
-    block_bias,
-    block_mask,
-    mask_parts,
-)
+from jaxformer.functional.attention.block_mask import block_bias, block_mask
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.attention.plan import BlockLoop, plan_loops
 from jaxformer.functional.checks import is_symbolic
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.masks.base import ArrayMask, Mask
+from jaxformer.functional.masks.parts import mask_parts
 from jaxformer.functional.masks.tiles import slice_axis
 from jaxformer.functional.platforms import jit_with_numbers
 from jaxformer.functional.positions.biases import PositionBias
@@ -82,11 +79,11 @@ def chunked_attention(
         return output[..., :0], residual
     num_queries, num_keys = inputs.query.shape[-3], inputs.key.shape[-3]
     loops = plan_loops(inputs.mask, num_queries, num_keys, blocks.queries)
-    return _attend_all(inputs, dropout_rng, loops, blocks.heads)
+    return _attend_heads(inputs, dropout_rng, loops, blocks.heads)
 
 
 @jit_with_numbers  # its loops close over arrays: without jit, every eager call would recompile
-def _attend_all(
+def _attend_heads(
     inputs: AttentionInputs,
     dropout_rng: jax.Array | None,
     loops: tuple[BlockLoop, ...],
@@ -101,7 +98,7 @@ def _attend_all(
             value=head.value,
             bias=shared.bias if head.bias is None else head.bias,
             position_bias=head.position_bias,
-            mask=_with_arrays(inputs.mask, head.masks),
+            mask=_replace_arrays(inputs.mask, head.masks),
         )
         rng = None if dropout_rng is None else jax.random.fold_in(dropout_rng, head.number)
         outputs, residuals = zip(
@@ -162,7 +159,7 @@ def _arrays(mask: Mask | None) -> list[jax.Array]:
     return [part.values for part in parts if _is_array(part)]
 
 
-def _with_arrays(mask: Mask | None, arrays: tuple[jax.Array | None, ...]) -> Mask | None:
+def _replace_arrays(mask: Mask | None, arrays: tuple[jax.Array | None, ...]) -> Mask | None:
     """The mask with other arrays, where there are any."""
     new = iter(arrays)
 
@@ -184,7 +181,8 @@ def _attend_blocks(
     if loop.num_keys == 0:
         return _nothing(inputs, (*query.shape[:-2], num_blocks * loop.num_queries))
 
-    # The backward pass recomputes a block's weights: saving those of all blocks takes T x S.
+    # The backward pass computes a block's slices, mask, position bias and dropout mask again: those
+    # of all blocks would take T x S.
     remat = functools.partial(
         jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names(*SAVED)
     )
@@ -229,26 +227,26 @@ def _nothing(inputs: AttentionInputs, rows: tuple[int, ...]) -> _Attended:
 def block_sizes(inputs: AttentionInputs, platform: str) -> Blocks:
     """Block sizes of chunked attention on a platform; leading axes of symbolic size count as 1."""
     *leading, num_queries, num_heads, _ = inputs.query.shape
-    leading = [size for size in leading if not is_symbolic(size)]
     num_keys, kv_heads = inputs.key.shape[-3:-1]
+    rows = math.prod(size for size in leading if not is_symbolic(size))
+    rows_per_head = max(1, rows * num_heads // kv_heads)  # of one key head and one query position
     window = mask_parts(inputs.mask).window
     left, right = window.left, window.right
-    # Weights of one block, and of the key heads computed at once: on CPUs, as many as caches hold;
-    # elsewhere, more is faster.
-    weights, at_once = (2**21, 2**19) if platform == "cpu" else (2**26, 2**26)
-    per_key = max(1, math.prod(leading) * num_heads // kv_heads)
-    ratio = weights / max(1, per_key * num_keys)
-    largest = 2 ** round(math.log2(ratio)) if ratio > 1 else 1
-    # At least 64 for large matrix products; at most 512, because in causal attention half of each
-    # diagonal block is wasted, and in a window as much as a block is wide.
+    # On CPUs as many weights as caches hold, in a block and in heads computed at once, which are
+    # several only if blocks are small; elsewhere, more is faster.
+    in_block, at_once = (2**21, 2**19) if platform == "cpu" else (2**26, 2**26)
+    by_weights = 2 ** max(0, round(math.log2(in_block / max(1, rows_per_head * num_keys))))
+    # At most 512 queries, because in causal attention half of each diagonal block is wasted, and in
+    # a window as much as a block is wide.
     most = 512
     if platform == "cpu" and left is not None and right is not None:
         most = left + right + 1
     elif platform == "cpu" and (left is not None or right is not None):
         most = num_keys // 4
     most = 2 ** int(math.log2(max(64, min(512, most))))
-    block = max(1, min(num_queries, max(64, min(most, largest))))
+    # At least 64, for large matrix products.
+    queries = max(1, min(num_queries, max(64, min(most, by_weights))))
     if left is not None and right is not None:
-        num_keys = min(num_keys, left + right + block)
-    heads = max(1, min(kv_heads, at_once // max(1, block * per_key * num_keys)))
-    return Blocks(block, heads)
+        num_keys = min(num_keys, left + right + queries)
+    heads = max(1, min(kv_heads, at_once // max(1, queries * rows_per_head * num_keys)))
+    return Blocks(queries, heads)

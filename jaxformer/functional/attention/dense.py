@@ -22,33 +22,29 @@ from jaxformer.functional.taps import LayerTaps
 
 
 def dense_attention(
-    inputs: AttentionInputs, dropout_rng: jax.Array | None, operands: str | None = None,
-    edited_weights: jax.Array | None = None,
-) -> tuple[jax.Array, jax.Array | None]:  # fmt: skip
-    """`dot_product_attention` with all weights, its own or `edited_weights`, `[..., N, T, S]`."""
+    inputs: AttentionInputs, dropout_rng: jax.Array | None, operands: str | None = None
+) -> tuple[jax.Array, jax.Array | None]:
+    """`dot_product_attention` with all weights at once."""
     static = inputs.static._replace(operands=operands)
-    query, key = _heads_first(inputs)
+    query, key = _query_and_key_by_head(inputs)
     bias, mask = (_by_key_head(x, key.shape[-3]) for x in (full_bias(inputs), full_mask(inputs)))
-    # Keys that no query attends to, and queries that attend to none, matter to gradients alone, so
-    # the derivative zeroes them: a pass over the keys of a cache would cost as much as the scores.
-    value = zero_unseen(rearrange(inputs.value, "... s k v -> ... k s v"), mask)
-    # Where operands are not rounded, weights stay float32 in the product with the values: their
-    # rounding to bfloat16 makes the error 1.5 times as large.
-    value = widened(value)
-    keep = None
-    if dropout_rng is not None:
-        shape = (*query.shape[:-1], key.shape[-2])
-        keep = jax.random.bernoulli(dropout_rng, 1 - static.dropout_rate, shape)
-    if edited_weights is None:
-        block = BlockInputs(query, key, value, bias, mask, keep)
-        output, residual = attend_block(static, block)
-    else:
-        weights = rearrange(edited_weights, "... (k g) t s -> ... k g t s", k=key.shape[-3])
-        output = weighted_values(static, weights, value, keep)
+    value, keep = _value_by_head(inputs, mask), _kept(inputs, dropout_rng)
+    output, residual = attend_block(static, BlockInputs(query, key, value, bias, mask, keep))
     output = rearrange(output, "... k g t v -> ... t (k g) v").astype(inputs.query.dtype)
     if not static.return_residual:
         return output, None
     return output, rearrange(residual, "... k g t -> ... t (k g)")
+
+
+def average_values(
+    inputs: AttentionInputs, weights: jax.Array, dropout_rng: jax.Array | None
+) -> jax.Array:
+    """Values `[..., T, N, Hv]`, averaged by weights `[..., N, T, S]` after dropout."""
+    kv_heads = inputs.key.shape[-2]
+    value = _value_by_head(inputs, _by_key_head(full_mask(inputs), kv_heads))
+    weights = rearrange(weights, "... (k g) t s -> ... k g t s", k=kv_heads)
+    output = weighted_values(inputs.static, weights, value, _kept(inputs, dropout_rng))
+    return rearrange(output, "... k g t v -> ... t (k g) v").astype(inputs.query.dtype)
 
 
 def dense_weights(inputs: AttentionInputs, stage: str, tap: LayerTaps | None = None) -> jax.Array:
@@ -56,7 +52,7 @@ def dense_weights(inputs: AttentionInputs, stage: str, tap: LayerTaps | None = N
     mask = None
     if stage in ("masked", "softmax"):
         mask = _by_key_head(full_mask(inputs), inputs.key.shape[-2])
-    query, key = _heads_first(inputs)
+    query, key = _query_and_key_by_head(inputs)
     query, key = zero_unseeing(query, mask), zero_unseen(key, mask)
     weights = dot_products(inputs.static, query, key)
     if stage != "scores":
@@ -73,10 +69,25 @@ def dense_weights(inputs: AttentionInputs, stage: str, tap: LayerTaps | None = N
     return rearrange(weights, "... k g t s -> ... (k g) t s")
 
 
-def _heads_first(inputs: AttentionInputs) -> tuple[jax.Array, jax.Array]:
+def _query_and_key_by_head(inputs: AttentionInputs) -> tuple[jax.Array, jax.Array]:
     # Heads before positions: XLA's batched products are faster this way.
     query = rearrange(inputs.query, "... t (k g) h -> ... k g t h", k=inputs.key.shape[-2])
     return query, rearrange(inputs.key, "... s k h -> ... k s h")
+
+
+def _value_by_head(inputs: AttentionInputs, mask: jax.Array | None) -> jax.Array:
+    """Values `[..., k, s, v]`, 0 where no query sees the key."""
+    # In float32: weights rounded to bfloat16 make the error 1.5 times as large.
+    return zero_unseen(widened(rearrange(inputs.value, "... s k v -> ... k s v")), mask)
+
+
+def _kept(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> jax.Array | None:
+    """Weights that dropout leaves, bool `[..., k, g, t, s]`."""
+    if dropout_rng is None:
+        return None
+    query, key = _query_and_key_by_head(inputs)
+    shape = (*query.shape[:-1], key.shape[-2])
+    return jax.random.bernoulli(dropout_rng, 1 - inputs.static.dropout_rate, shape)
 
 
 def _by_key_head(array: jax.Array | None, kv_heads: int) -> jax.Array | None:

@@ -1,4 +1,4 @@
-"""Plans the blocks of chunked attention: blocks of queries and the keys visible to each."""
+"""Plans blocks of attention: blocks of queries, and the keys visible to each."""
 
 from typing import NamedTuple
 

@@ -19,10 +19,10 @@ from jaxformer.functional.attention.chunked import (
     chunked_attention,
     why_not_chunked,
 )
-from jaxformer.functional.attention.cudnn import cudnn_attention, why_not_cudnn
 from jaxformer.functional.attention.dense import dense_attention
 from jaxformer.functional.attention.inputs import AttentionInputs, Implementation
-from jaxformer.functional.attention.splash import splash_attention, why_not_splash
+from jaxformer.functional.attention.kernels.cudnn import cudnn_attention, why_not_cudnn
+from jaxformer.functional.attention.kernels.splash import splash_attention, why_not_splash
 from jaxformer.functional.sharding import explicit_spec, has_explicit_axes, on_automatic_axes
 
 Attention = Callable[[AttentionInputs, jax.Array | None], tuple[jax.Array, jax.Array | None]]

@@ -7,7 +7,6 @@ import jax
 from jax.sharding import PartitionSpec
 
 from jaxformer.errors import ConfigError
-from jaxformer.functional.attention.block_mask import mask_parts
 from jaxformer.functional.attention.dot_product import dot_product_attention
 from jaxformer.functional.attention.inputs import (
     AttentionKeywords,
@@ -17,6 +16,7 @@ from jaxformer.functional.attention.inputs import (
 )
 from jaxformer.functional.checks import Array, as_arrays, check_axes
 from jaxformer.functional.masks.base import AnyMask
+from jaxformer.functional.masks.parts import mask_parts
 from jaxformer.functional.sharding import automatic_axes
 
 

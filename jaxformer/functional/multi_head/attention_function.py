@@ -46,7 +46,7 @@ class AttentionCall(NamedTuple):
     options: AttentionKeywords
 
 
-def library_function(
+def unwrap_partial(
     attention_fn: AttentionFunction, options: AttentionKeywords
 ) -> tuple[AttentionFunction, AttentionKeywords]:
     """A `functools.partial` of `dot_product_attention` as that function, and all its options."""
@@ -66,7 +66,7 @@ def attention_keywords(
     """Keywords with which an attention function is called, beside query, key and value."""
     inner = attention_fn.func if isinstance(attention_fn, functools.partial) else attention_fn
     if inner not in _TAKE_RULES_AND_POSITION_BIASES:
-        call = _with_arrays(call)
+        call = _without_rules(call)
     keywords = {
         **call.options, "bias": call.bias, "mask": call.mask, "return_residual": with_residual,
     }  # fmt: skip
@@ -99,7 +99,7 @@ def uses_positions(options: AttentionKeywords) -> bool:
     return bool(options.get("is_causal")) or options.get("local_window_size") is not None
 
 
-def _with_arrays(call: AttentionCall) -> AttentionCall:
+def _without_rules(call: AttentionCall) -> AttentionCall:
     """The call with arrays as mask and bias, since a user's own function knows no others."""
     arrays, bias, mask, options = call[:3], call.bias, call.mask, call.options
     if isinstance(mask, Mask):

@@ -120,7 +120,7 @@ class KVCache(NamedTuple):
         return has_no_tokens(self.lengths)
 
     @property
-    def by_position(self) -> tuple[jax.Array, jax.Array]:
+    def keys_and_values(self) -> tuple[jax.Array, jax.Array]:
         """Keys `[B, S, K, H]` and values `[B, S, K, Hv]`, as attention takes them."""
         key, value = (read_layer(buffer, self.layer) for buffer in (self.key, self.value))
         return swap_heads(key), swap_heads(value)
@@ -180,7 +180,7 @@ class KVCache(NamedTuple):
         if self.is_empty:
             return CachedKeys(key, value, 0, None if num_tokens is None else counts, None), cache
         first = cache.lengths - counts
-        return CachedKeys(*cache.by_position, first, cache.lengths, None), cache
+        return CachedKeys(*cache.keys_and_values, first, cache.lengths, None), cache
 
     def key_layout(self, num_tokens: int) -> tuple[int, int | jax.Array]:
         """Number of keys that new tokens attend to, and index of the first new one among them."""

@@ -30,22 +30,22 @@ def read_memory(
         raise ShapeError(
             "key_value_seq_lengths must be left out with a cross_cache, which has its own, got both"
         )
-    key, value = (array.astype(query.dtype) for array in cross_cache.by_position)
+    key, value = (array.astype(query.dtype) for array in cross_cache.keys_and_values)
     return key, value, {**options, "key_value_seq_lengths": cross_cache.lengths}
 
 
 def check_cached(
     options: AttentionKeywords,
     cache: Cache,
-    crosses: str,
+    cross_argument: str,
     mask: AnyMask | None,
 ) -> None:
     """Checks that a call is self-attention that fits the cache, without own offset or lengths."""
     is_causal = options.get("is_causal", False)
-    if crosses or (not is_causal and mask is None):
+    if cross_argument or (not is_causal and mask is None):
         raise ShapeError(
             f"a cache is for causal self-attention, got is_causal={is_causal}"
-            + (f" and {crosses}" if crosses else "")
+            + (f" and {cross_argument}" if cross_argument else "")
             + "; set is_causal=True (or pass the mask of another structure) and pass query_inputs "
             "only"
         )
@@ -74,25 +74,27 @@ def with_cached_keys(
         num_tokens: int `[B]`, real tokens among the T of each row; None = all.
         in_order: whether keys must be in order of position. A ring is out of order.
     """
+    # 1. Append the tokens; a rule counts positions, so it needs the keys in their order.
     if cache.is_empty:
         call = _to_new_tokens(call, cache)
     in_order = in_order or isinstance(call.mask, Mask)
     keys, longer = cache.extend(call.key, call.value, num_tokens, in_order=in_order)
+    # 2. Bias and mask of these keys.
     if keys.order is not None:
         call = _in_slot_order(call, keys, keys.order)
+    mask, starts_at_zero = call.mask, isinstance(keys.query_offset, int) and keys.query_offset == 0
+    if isinstance(mask, Mask) and not starts_at_zero:
+        # The rule's positions count all tokens, of which `lengths` came before the new ones.
+        first_key = cache.lengths - keys.query_offset if isinstance(cache, WindowCache) else 0
+        mask = Moved(mask, cache.lengths, first_key)
+    mask = all_rules(mask, keys.mask)
+    # 3. Lengths, and the position of the first query where it counts.
     options: AttentionKeywords = {
         **call.options, "query_seq_lengths": num_tokens, "key_value_seq_lengths": keys.lengths,
     }  # fmt: skip
     if split_bias(call.bias)[1] is not None or uses_positions(options):
         options["query_offset"] = keys.query_offset
-    mask = call.mask
-    if isinstance(mask, Mask) and not (
-        isinstance(keys.query_offset, int) and not keys.query_offset
-    ):
-        # The rule's positions count all tokens, of which `lengths` came before the new ones.
-        first_key = cache.lengths - keys.query_offset if isinstance(cache, WindowCache) else 0
-        mask = Moved(mask, cache.lengths, first_key)
-    mask, dtype = all_rules(mask, keys.mask), call.query.dtype
+    dtype = call.query.dtype
     key, value = keys.key.astype(dtype), keys.value.astype(dtype)  # [B, S, K, H], [B, S, K, Hv]
     return AttentionCall(call.query, key, value, call.bias, mask, options), longer
 

@@ -25,7 +25,7 @@ from jaxformer.functional.multi_head.attention_function import (
     AttentionFunction,
     attention_keywords,
     checked_result,
-    library_function,
+    unwrap_partial,
 )
 from jaxformer.functional.multi_head.cache import KVCache
 from jaxformer.functional.multi_head.cached import (
@@ -102,7 +102,7 @@ def multi_head_attention(
             function that maps query `[..., T, N, H]` and key `[..., T, K, H]` to both, rotated
             (self-attention only).
         rotary_layout: layout of the tables: "half" or "interleaved", as in `apply_rotary`.
-        cache: earlier keys and values of this layer; the new ones are appended. With is_causal,
+        cache: old_cache keys and values of this layer; the new ones are appended. With is_causal,
             each query attends to the cached tokens up to its own position. Without it, queries
             attend to all of them and a mask is required (self-attention on `[B, T, D]`). A
             `WindowCache` needs a local_window_size whose left side equals its window.
@@ -117,7 +117,7 @@ def multi_head_attention(
             describes them.
         attention_fn: attention function with the signature of `dot_product_attention`. It is called
             with query, key and value, plus any non-default arguments by name; with sinks, also with
-            return_residual=True. A function of your own gets position biases as an array.
+            return_residual=True. A function of your own gets position biases and rules as arrays.
         products: precision and function of the products with the kernels. The precision is that of
             attention, too.
         **options: scale, is_causal, query_offset, query_seq_lengths, key_value_seq_lengths,
@@ -151,8 +151,8 @@ def multi_head_attention(
     return_weights = static_bool("return_weights", return_weights)
     check_choice("rotary_layout", rotary_layout, ROTARY_LAYOUTS)
     check_layer(params, "query_inputs", query_inputs, norm_eps)
-    crosses = _check_sources(key_value_inputs, cross_cache, cache, rotary, num_tokens)
-    attention_fn, options = library_function(attention_fn, options)
+    cross_argument = _check_sources(key_value_inputs, cross_cache, cache, rotary, num_tokens)
+    attention_fn, options = unwrap_partial(attention_fn, options)
     if products.precision is not None:
         options = {"precision": products.precision, **options}
     mask = mask if mask is None or isinstance(mask, Mask) else as_array("mask", mask)
@@ -171,10 +171,10 @@ def multi_head_attention(
     call = AttentionCall(query, key, value, bias, mask, options)
 
     # 2. Append to the cache, and take the keys of all of its tokens.
-    earlier = cache
+    old_cache = cache
     if cache is not None:
         check_axes("query_inputs", query_inputs, "B T D", {"B": cache.lengths.shape[0]})
-        check_cached(options, cache, crosses, mask)
+        check_cached(options, cache, cross_argument, mask)
         # What looks at weights or positions gets the keys of a ring in order.
         in_order = return_weights or tap is not None or attention_fn is not dot_product_attention
         call, cache = with_cached_keys(call, cache, num_tokens, in_order=in_order)
@@ -190,8 +190,8 @@ def multi_head_attention(
         attended, residual = checked_result(attention_fn, call, result, with_residual=has_sinks)
         attended = beside_sinks(params.sinks, attended, residual)  # [..., T, N, Hv]
     attended = attended if tap is None else tap("head_outputs", attended)
-    if weights is not None and earlier is not None and earlier.is_empty:
-        weights = with_empty_slots(earlier, weights)  # [..., N, T, S]
+    if weights is not None and old_cache is not None and old_cache.is_empty:
+        weights = with_empty_slots(old_cache, weights)  # [..., N, T, S]
 
     # 4. Merge the heads, and project them back.
     merged = rearrange(attended, "... t n h -> ... t (n h)")
@@ -208,17 +208,17 @@ def _check_sources(
     """Checks where keys and values come from; name of the argument of cross-attention, or ""."""
     if key_value_inputs is not None and cross_cache is not None:
         raise ShapeError("cross_cache replaces key_value_inputs, got both; leave one out")
-    crosses = "key_value_inputs" if key_value_inputs is not None else ""
-    crosses = "cross_cache" if cross_cache is not None else crosses
-    if rotary is not None and crosses:
-        raise ShapeError(f"rotary tables are for self-attention, got {crosses} as well")
+    cross_argument = "key_value_inputs" if key_value_inputs is not None else ""
+    cross_argument = "cross_cache" if cross_cache is not None else cross_argument
+    if rotary is not None and cross_argument:
+        raise ShapeError(f"rotary tables are for self-attention, got {cross_argument} as well")
     if cache is None and num_tokens is not None:
         raise ShapeError(
             "num_tokens goes with a cache, got none; pass query_seq_lengths and "
             "key_value_seq_lengths"
         )
     if not isinstance(cache, KVCache | WindowCache | None):
-        raise ShapeError(f"cache must be a KVCache, got {type(cache).__name__}")
+        raise ShapeError(f"cache must be a KVCache or WindowCache, got {type(cache).__name__}")
     if not isinstance(cross_cache, KVCache | None):
         raise ShapeError(f"cross_cache must be a KVCache, got {type(cross_cache).__name__}")
-    return crosses
+    return cross_argument

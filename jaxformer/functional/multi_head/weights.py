@@ -12,7 +12,7 @@ from einops import rearrange
 from jaxformer.errors import ConfigError
 from jaxformer.functional.attention import dot_product_attention
 from jaxformer.functional.attention.block import softmax_factors
-from jaxformer.functional.attention.dense import dense_attention, dense_weights
+from jaxformer.functional.attention.dense import average_values, dense_weights
 from jaxformer.functional.attention.inputs import AttentionInputs, prepare_attention, used_rng
 from jaxformer.functional.checks import check_axes, check_dtype
 from jaxformer.functional.dtypes import at_least
@@ -50,7 +50,7 @@ def average_by_weights(call: AttentionCall, weights: jax.Array) -> jax.Array:
     """Values `[..., T, N, Hv]` averaged by edited weights."""
     inputs = _prepared(call)
     rng = used_rng(inputs.static.dropout_rate, call.options.get("dropout_rng"))
-    return dense_attention(inputs, rng, edited_weights=weights)[0]
+    return average_values(inputs, weights, rng)
 
 
 def _prepared(call: AttentionCall) -> AttentionInputs:
@@ -72,11 +72,11 @@ def _softmax_weights(
     inputs: AttentionInputs, sinks: jax.Array | None, tap: LayerTaps | None
 ) -> jax.Array:
     """Weights `[..., N, T, S]` before dropout; the tap reads and edits the scores."""
-    exponentials, inverse, _, total = softmax_factors(dense_weights(inputs, "masked", tap))
-    weights = exponentials * inverse
+    factors = softmax_factors(dense_weights(inputs, "masked", tap))
+    weights = factors.exponentials * factors.inverse
     if sinks is None:
         return weights
-    shares = _shares_beside_sinks(sinks, rearrange(total, "... n t 1 -> ... t n"))
+    shares = _shares_beside_sinks(sinks, rearrange(factors.residual, "... n t 1 -> ... t n"))
     return weights * rearrange(shares, "... t n -> ... n t 1")
 
 

@@ -112,7 +112,7 @@ class WindowCache(NamedTuple):
             slots = slots % (self.window + 1)  # [B, W]
             keys, values = (  # [B, W + T, K, H]
                 jnp.concatenate([_take_slots(old, slots), new.astype(old.dtype)], axis=1)
-                for old, new in zip(self.by_position, (key, value), strict=True)
+                for old, new in zip(self.keys_and_values, (key, value), strict=True)
             )
         index = (self._positions(lengths) - first[:, None]).clip(0)  # [B, W + 1]
 
@@ -142,10 +142,10 @@ class WindowCache(NamedTuple):
         longer = WindowCache(new_key, new_value, lengths, self.layer)
         positions = self._positions(lengths)  # [B, W + 1]
         order, is_written = positions - lengths[:, None] + size, (positions >= 0)[:, None, None]
-        return CachedKeys(*longer.by_position, self.window, None, is_written, order), longer
+        return CachedKeys(*longer.keys_and_values, self.window, None, is_written, order), longer
 
     @property
-    def by_position(self) -> tuple[jax.Array, jax.Array]:
+    def keys_and_values(self) -> tuple[jax.Array, jax.Array]:
         """Keys `[B, W + 1, K, H]` and values of all slots, as attention takes them."""
         key, value = (read_layer(buffer, self.layer) for buffer in (self.key, self.value))
         return swap_heads(key), swap_heads(value)

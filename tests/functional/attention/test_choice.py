@@ -13,7 +13,8 @@ from jax import export
 
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional import attention_implementation, dot_product_attention, platforms
-from jaxformer.functional.attention import cudnn, program
+from jaxformer.functional.attention import program
+from jaxformer.functional.attention.kernels import cudnn
 from tests.functional import oracle
 from tests.functional.attention.attention_cases import QUICK, assert_close, cotangent_of, inputs_of
 from tests.functional.attention.attention_cases import Sizes as Axes

@@ -10,7 +10,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jaxformer.errors import ConfigError
 from jaxformer.functional import dot_product_attention, sharded_attention
-from jaxformer.functional.attention import sharded, splash
+from jaxformer.functional.attention import sharded
+from jaxformer.functional.attention.kernels import splash
 from tests.functional.attention.attention_cases import QUICK, assert_close, normal
 
 B, T = 4, 128

@@ -15,7 +15,7 @@ from jax import export
 
 from jaxformer.config import ModelConfig
 from jaxformer.functional import Causal, Lengths, Prefix, Rule, Window
-from jaxformer.functional.attention import splash
+from jaxformer.functional.attention.kernels import splash
 from jaxformer.modules import Stack
 from tests.functional.attention import attention_cases as cases
 

@@ -61,7 +61,7 @@ def test_append_at_once_equals_one_by_one_in_a_scan():
     one_by_one, lengths = jax.jit(lambda c: jax.lax.scan(step, c, tuple(steps)))(empty())
     assert_same(at_once, one_by_one)
     assert_same(lengths, np.tile(np.arange(1, 6, dtype=np.int32)[:, None], (1, B)))
-    assert_same(tuple(leaf[:, :5] for leaf in at_once.by_position), (key, value))
+    assert_same(tuple(leaf[:, :5] for leaf in at_once.keys_and_values), (key, value))
     assert_same(tuple(leaf[:, :, :5].swapaxes(1, 2) for leaf in at_once[:2]), (key, value))
 
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from einops import rearrange
 
-from jaxformer.functional.attention.block_mask import MaskParts
 from jaxformer.functional.masks.base import And, Mask, Moved, all_rules, is_empty
+from jaxformer.functional.masks.parts import MaskParts
 from jaxformer.functional.masks.rules import Window
 
 

@@ -8,7 +8,6 @@ import jax
 from einops import rearrange
 
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.functional.attention.block_mask import mask_parts
 from jaxformer.functional.attention.inputs import (
     AttentionKeywords,
     prepare_attention,
@@ -21,6 +20,7 @@ from jaxformer.functional.attention.ring.rounds import Keys, Ring, Shared, atten
 from jaxformer.functional.checks import Array, check_keywords
 from jaxformer.functional.masks.base import AnyMask, Mask, Sizes, all_rules, has_array
 from jaxformer.functional.masks.checks import read_lengths
+from jaxformer.functional.masks.parts import mask_parts
 from jaxformer.functional.masks.rules import Lengths, Segments
 from jaxformer.functional.positions.biases import PositionBias
 from jaxformer.functional.sharding import varying_alike

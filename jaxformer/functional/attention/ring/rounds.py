@@ -18,12 +18,12 @@ import jax
 import jax.numpy as jnp
 
 from jaxformer.functional.attention.block import StaticOptions
-from jaxformer.functional.attention.block_mask import MaskParts
 from jaxformer.functional.attention.inputs import AttentionInputs, Implementation
 from jaxformer.functional.attention.program import attention_program
 from jaxformer.functional.attention.ring.blocks import BlockKind, mask_of_block, plan_blocks
 from jaxformer.functional.attention.ring.order import chunk_number
 from jaxformer.functional.dtypes import at_least, widened
+from jaxformer.functional.masks.parts import MaskParts
 from jaxformer.functional.positions.biases import PositionBias
 
 

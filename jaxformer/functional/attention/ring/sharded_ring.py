@@ -1,4 +1,4 @@
-"""Ring attention of global arrays, the only function here that shards arrays itself."""
+"""Ring attention of global arrays, whose tokens are split over the devices of a mesh."""
 
 import dataclasses
 import functools

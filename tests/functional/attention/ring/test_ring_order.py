@@ -11,9 +11,9 @@ from jaxformer.functional import (
     ring_positions,
     to_ring_order,
 )
-from jaxformer.functional.attention.block_mask import MaskParts
 from jaxformer.functional.attention.ring.blocks import plan_blocks
 from jaxformer.functional.masks import Window
+from jaxformer.functional.masks.parts import MaskParts
 
 T = 48
 

@@ -14,17 +14,13 @@ from einops import rearrange, unpack
 
 from jaxformer.functional import platforms
 from jaxformer.functional.attention.block import OUTPUT
-from jaxformer.functional.attention.block_mask import (
-    keep_real,
-    mask_parts,
-    visible_keys,
-    zero_hidden,
-)
 from jaxformer.functional.attention.inputs import AttentionInputs
+from jaxformer.functional.attention.kernels.inputs import keep_real, visible_keys, zero_hidden
+from jaxformer.functional.attention.kernels.splash_mask import splash_mask
 from jaxformer.functional.attention.plan import plan_loops, visible_key_range
-from jaxformer.functional.attention.splash_mask import splash_mask
 from jaxformer.functional.checks import is_symbolic
 from jaxformer.functional.masks.base import ArrayMask
+from jaxformer.functional.masks.parts import mask_parts
 from jaxformer.functional.masks.rules import Lengths, Segments
 from jaxformer.functional.masks.tiles import Tile
 from jaxformer.functional.sharding import automatic_axes, axes_of
@@ -142,7 +138,7 @@ def _attend(inputs: AttentionInputs, dropout_rng: jax.Array | None, interpret: b
     # the scale is a power of two (H = 64 or 256). A product in bfloat16 would round the scale, too.
     query = real(inputs.query, fill=0).astype(jnp.float32) * static.scale
     query = query.astype(inputs.query.dtype)
-    query, key, value = (_heads_first(array) for array in (query, inputs.key, inputs.value))
+    query, key, value = (_padded_heads(array) for array in (query, inputs.key, inputs.value))
     left, right, offset = parts.window.left, parts.window.right, parts.window.offset
     offset = offset if isinstance(offset, int) else 0
     # A side that hides no key is dropped, since the kernel's positions have 32 bits.
@@ -178,7 +174,7 @@ def _attend_row(
     return kernel(query, key, value, None if ids is None else SegmentIds(*ids), sinks)
 
 
-def _heads_first(array: jax.Array) -> jax.Array:
+def _padded_heads(array: jax.Array) -> jax.Array:
     """`[B, N, T', H]` of `[..., T, N, H]`, padded with zeros to what blocks can divide."""
     array = rearrange(array, "... t n h -> (...) n t h")
     # Of many blocks, two units at least, since an odd number of units has small divisors.

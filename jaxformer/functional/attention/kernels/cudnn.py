@@ -5,9 +5,10 @@ import jax.numpy as jnp
 from einops import pack, rearrange, unpack
 
 from jaxformer.functional import platforms
-from jaxformer.functional.attention.block_mask import keep_real, mask_parts, zero_hidden
 from jaxformer.functional.attention.inputs import AttentionInputs
+from jaxformer.functional.attention.kernels.inputs import keep_real, zero_hidden
 from jaxformer.functional.checks import is_symbolic
+from jaxformer.functional.masks.parts import mask_parts
 from jaxformer.functional.masks.rules import Lengths
 from jaxformer.functional.masks.tiles import Tile
 

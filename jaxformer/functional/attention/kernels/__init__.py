@@ -1,0 +1,1 @@
+"""Fused kernels of accelerators, for the calls that they support."""
