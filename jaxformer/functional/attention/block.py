@@ -126,23 +126,25 @@ class _Dots(NamedTuple):
     bias: jax.Array | None
 
 
-_Averages = tuple[jax.Array, jax.Array]
-"""Output `[..., g, t, v]` and log-sum-exp `[..., g, t]`, or their tangents or cotangents."""
+class Attended(NamedTuple):
+    """Output and log-sum-exp of a block, or their tangents or cotangents."""
+
+    output: jax.Array  # [..., g, t, v]
+    residual: jax.Array  # [..., g, t]
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def attend_block(static: StaticOptions, block: BlockInputs) -> _Averages:
+def attend_block(static: StaticOptions, block: BlockInputs) -> Attended:
     """Averages of the values `[..., g, t, v]`, log-sum-exp `[..., g, t]`; 0 and -inf if masked."""
     exponentials, inverse, _, residual = softmax_factors(_scores(static, block))
-    return weighted_values(static, exponentials, block.value, block.keep) * inverse, residual[
-        ..., 0
-    ]
+    output = weighted_values(static, exponentials, block.value, block.keep) * inverse
+    return Attended(output, residual[..., 0])
 
 
 @attend_block.defjvp
 def _attend_block_jvp(
     static: StaticOptions, primals: tuple[BlockInputs], tangents: tuple[BlockInputs]
-) -> tuple[_Averages, _Averages]:
+) -> tuple[Attended, Attended]:
     block, block_dot = *primals, *tangents
     # The gradient of the query is a product with all keys, that of the key with all queries. The
     # forward pass needs no zeros there: they would cost a pass over the keys of a cache.
@@ -157,10 +159,10 @@ def _attend_block_jvp(
         _Saved(block, output, maximum, inverse),
         _Dots(*block_dot[:4]),
     )
-    return (output, residual[..., 0]), dots
+    return Attended(output, residual[..., 0]), dots
 
 
-def _forward(static: StaticOptions, saved: _Saved, dots: _Dots) -> _Averages:
+def _forward(static: StaticOptions, saved: _Saved, dots: _Dots) -> Attended:
     """Tangents of the results for those of the inputs."""
     static = static._replace(operands=None)  # forward mode and second derivatives are not rounded
     query, key, value, bias, mask, keep = saved.block
@@ -176,10 +178,10 @@ def _forward(static: StaticOptions, saved: _Saved, dots: _Dots) -> _Averages:
     output_dot = weighted_values(static, weights, dots.value, keep)
     output_dot += weighted_values(static, weighted_dot, value, keep)
     residual_dot = weighted_dot.sum(axis=-1, keepdims=True)
-    return output_dot - residual_dot * saved.output, residual_dot[..., 0]
+    return Attended(output_dot - residual_dot * saved.output, residual_dot[..., 0])
 
 
-def _backward(static: StaticOptions, saved: _Saved, cotangents: _Averages) -> _Dots:
+def _backward(static: StaticOptions, saved: _Saved, cotangents: Attended) -> _Dots:
     """Cotangents of the inputs for those of the results: the transpose of `_forward`."""
     # Keys come first, `[..., s, g, t]`: on CPUs, products that contract the first axis of a large
     # matrix take up to three times as long as others, and this order avoids them.

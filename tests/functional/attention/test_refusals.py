@@ -52,6 +52,6 @@ def test_attention_takes_an_offset_that_nothing_needs():
 
 def test_attention_refuses_options_that_are_traced():
     attend = functools.partial(F.dot_product_attention, **inputs_of(GROUPED))
-    for name in ("scale", "softcap", "dropout_rate", "is_causal"):
+    for name in ("softcap", "dropout_rate", "is_causal"):
         with pytest.raises(ConfigError, match=rf"{name} must be .*, got .*Tracer"):
             jax.jit(lambda value, name=name: attend(**{name: value}))(0.5)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxformer.functional.attention.block import StaticOptions
+from jaxformer.functional.attention.block import Attended, StaticOptions
 from jaxformer.functional.attention.inputs import AttentionInputs, Implementation
 from jaxformer.functional.attention.program import attention_program
 from jaxformer.functional.attention.ring.blocks import BlockKind, mask_of_block, plan_blocks
@@ -48,13 +48,6 @@ class Shared(NamedTuple):
 
     mask: MaskParts
     rng: jax.Array | None
-
-
-class Attended(NamedTuple):
-    """Output and log-sum-exp, over the keys so far or those of a block."""
-
-    output: jax.Array  # float32 or 64 [2, ..., t, N, Hv]
-    residual: jax.Array  # [2, ..., t, N]
 
 
 BlockFunction = Callable[..., Attended]
