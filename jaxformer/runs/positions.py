@@ -57,15 +57,16 @@ def model_positions(config: ModelConfig, params: Any, length: int) -> dict[str, 
         raise ConfigError(
             f"the length to show must be in 1 .. max_len={config.max_len}, got {length}"
         )
-    kind = config.positions.kind
-    if kind == "none" or all(layer.positions is not None for layer in config.layer_overrides):
-        raise ConfigError(f"the model has no positions to show: its config has positions={kind!r}")
+    if config.positions.kind == "none":
+        raise ConfigError("the model has no positions to show: its config has positions='none'")
+    if all(layer.positions is not None for layer in config.layer_overrides):
+        raise ConfigError("the model has no positions to show: each layer has its own")
     if "encoder" not in params:
         return {"model": _stack_positions(config, params, length)}
     if "decoder" not in params:
         return {"model": _stack_positions(config, params["encoder"], length, causal=False)}
     encoder = _stack_positions(config.encoder, params["encoder"], length, causal=False)
-    if kind in ("sinusoidal", "rotary"):  # without parameters or a direction
+    if config.positions.kind in ("sinusoidal", "rotary"):  # without parameters or a direction
         return {"model": encoder}
     return {"encoder": encoder, "decoder": _stack_positions(config, params["decoder"], length)}
 

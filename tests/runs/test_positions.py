@@ -108,6 +108,8 @@ def test_model_without_positions_and_impossible_lengths_are_refused():
         runs.model_positions(*model("encoder_decoder", "none", layers=layers), 3)
     with pytest.raises(ConfigError, match="no positions to show: its config has positions='none'"):
         runs.model_positions(*model("decoder", "none"), 3)
+    with pytest.raises(ConfigError, match="no positions to show: each layer has its own"):
+        runs.model_positions(*model("decoder", "rotary", layers=layers), 3)
     for length in (0, 12):
         with pytest.raises(ConfigError, match=f"1 .. max_len=11, got {length}"):
             runs.model_positions(*model("decoder", "sinusoidal"), length)

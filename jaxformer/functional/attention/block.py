@@ -202,12 +202,12 @@ def _backward(static: StaticOptions, saved: _Saved, cotangents: Attended) -> _Do
     shift = (saved.output * output_bar).sum(axis=-1) - residual_bar * saved.inverse[..., 0]
     shift = rearrange(shift, "... g t -> ... 1 g t")
     weights_bar = product(static, "...sv,...gtv->...sgt", value, output_bar)
-    kept = exponentials
+    weights = exponentials
     if keep is not None:
         share = jnp.where(keep, 1 / (1 - static.dropout_rate), 0)
-        kept, weights_bar = kept * share, weights_bar * share
+        weights, weights_bar = weights * share, weights_bar * share
     products_bar, bias_bar = pull(exponentials * (weights_bar - shift))
-    value_bar = product(static, "...sgt,...gtv->...sv", kept, output_bar)
+    value_bar = product(static, "...sgt,...gtv->...sv", weights, output_bar)
     key_bar = product(static, "...sgt,...gth->...sh", products_bar, query)
     # A small matrix is transposed, not the scores, which XLA would prefer.
     key = _in_memory(rearrange(key, "... s h -> ... h s"))

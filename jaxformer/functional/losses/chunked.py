@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from einops import rearrange
+from einops import rearrange, unpack
 
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional import platforms
@@ -118,7 +118,8 @@ def chunked_cross_entropy(
     if reduction == "none":
         losses = _token_losses(terms, table, bias, *chunks)  # [chunks, I]
         losses = rearrange(losses, "chunks i -> (i chunks)")[: labels.size]
-        return losses.reshape(labels.shape), counted.astype(losses.dtype)
+        (losses,) = unpack(losses, [labels.shape], "*")
+        return losses, counted.astype(losses.dtype)
     loss = _chunked_loss(terms, table, bias, *chunks)
     return loss, counted.sum(dtype=jnp.int32).astype(loss.dtype)
 

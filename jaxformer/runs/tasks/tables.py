@@ -1,6 +1,7 @@
 """Tasks on rows of text: pairs, labelled texts, or your own columns."""
 
 import abc
+import copy
 import dataclasses
 import logging
 import pathlib
@@ -129,7 +130,7 @@ class TableTask(Task):
 
     def _encoded(self, rows: text.Table, counts: text.Counts | None = None) -> EncodedRows:
         """Encodes rows in memory; `counts` are None if none were dropped before."""
-        counts = text.Counts(rows.unit, len(rows)) if counts is None else counts
+        counts = text.Counts(rows.unit, len(rows)) if counts is None else copy.deepcopy(counts)
         fitting = text.fitting_rows(rows, self.encode_rows(rows), self.max_len, counts)
         if not fitting:
             raise no_rows_error(counts, self.max_len)

@@ -81,7 +81,7 @@ def test_splash_on_a_mesh_equals_one_device(mesh, lengths):
 
 @pytest.mark.usefixtures("interpreted")
 def test_kernels_of_one_mesh_serve_another_with_equal_shapes():
-    """A kernel holds arrays, which is built at its first trace."""
+    """The arrays of a kernel, which is built once, belong to no mesh."""
     x = normal(1, T, 2, 8)
     expected = dot_product_attention(x, x, x, is_causal=True)
     for size in (4, 2):
