@@ -1,4 +1,4 @@
-"""The text of optimized programs, as XLA writes it: computations, instructions and arrays."""
+"""The text of optimized programs, as XLA writes it: computations and instructions."""
 
 import dataclasses
 import functools

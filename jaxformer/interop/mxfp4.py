@@ -17,7 +17,7 @@ _BLOCKS, _SCALES = "_blocks", "_scales"
 
 def with_dequantized(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors by name, with one of bfloat16 in place of each pair of blocks and scales."""
-    stems = {name.removesuffix(_BLOCKS) for name in tensors if name.endswith(_BLOCKS)}
+    stems = [name.removesuffix(_BLOCKS) for name in tensors if name.endswith(_BLOCKS)]
     pairs = {
         stem: _dequantized(tensors[stem + _BLOCKS], tensors[stem + _SCALES])
         for stem in stems

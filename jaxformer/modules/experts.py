@@ -109,7 +109,7 @@ class ExpertsFeedForward(nn.Module):
 def _layout(shape: tuple[int, ...], num_experts: int, inner: int) -> ExpertsLayout | None:
     """How the mesh splits tokens `[B, T, D]` and experts, if it does, by the logical axis rules."""
     # Left to itself, XLA would gather the tokens of all devices to sort them.
-    rows, tokens, experts, hidden = map(mesh_axes, ("batch", "sequence", "experts", "hidden"))
+    rows, tokens, experts, hidden = map(mesh_axes, ("batch", "sequence", "experts", "mlp"))
     if num_parts((*rows, *tokens, *hidden)) == 1 or len(shape) != 3:
         return None
     if shape[0] % num_parts(rows) or shape[1] % num_parts(tokens):

@@ -30,7 +30,7 @@ from jaxformer.storage import LOCK, as_path, lock_holder
 from jaxformer.training import FitResult, TrainingData, make_schedule
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.checkpoints.open_run import OpenRun, open_run
-from jaxformer.training.fit import fit_run
+from jaxformer.training.fit import check_run, fit_run
 from jaxformer.training.parallel import (
     Runner,
     gather_texts,
@@ -100,6 +100,7 @@ def train_run(
         loop = run.task.config.training
         programs = shared_programs(run.recipe.make, loop, runner)
         spec = RunSpec(run.recipe, run.data, loop, tuple(callbacks), opened)
+        check_run(spec)
         return fit_run(spec, runner, programs, profile=profile)
 
 

@@ -129,8 +129,7 @@ def fit_run(
     *,
     profile: range | None = None,
 ) -> FitResult:
-    """`fit` in an open run folder."""
-    check_run(spec)
+    """`fit` in an open run folder, of a run that was checked."""
     training = TrainingLoop([spec], runner, programs, profile)
     training.train()
     (run,) = training.runs

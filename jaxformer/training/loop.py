@@ -152,7 +152,7 @@ class TrainingLoop:
             if lacking := [run for run in self.runs if run.validation_loss is None]:
                 self.evaluate(lacking)
                 for run in lacking if self.stop_signal is None else ():
-                    run.save(run.part(self.state))
+                    run.save(self.state)
         self._part_from_stopped()
 
     def for_each(self, runs: Sequence[Recorder], act: Callable[[Recorder], T]) -> dict[str, T]:
@@ -248,7 +248,7 @@ class TrainingLoop:
             return
         with self.clock.during(Activity.SAVING):
             for run in runs:
-                run.save(run.part(self.state))
+                run.save(self.state)
 
     def wait(self) -> None:
         """Waits until all that is saved is on disk."""

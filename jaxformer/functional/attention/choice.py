@@ -6,9 +6,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 
 from jaxformer.functional import platforms
-from jaxformer.functional.attention.chunked import (
-    why_not_chunked,
-)
+from jaxformer.functional.attention.chunked import why_not_chunked
 from jaxformer.functional.attention.inputs import (
     AttentionInputs,
     Bias,
@@ -29,9 +27,7 @@ from jaxformer.functional.checks import (
 )
 from jaxformer.functional.masks.base import AnyMask, Mask
 from jaxformer.functional.positions.biases import PositionBias
-from jaxformer.functional.sharding import (
-    is_one_device,
-)
+from jaxformer.functional.sharding import is_one_device
 
 Name = Literal["dense", "chunked", "cudnn", "splash"]
 

@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 
 from jaxformer import text
 from jaxformer.runs.data.view import CAUSAL_MARKS, causal_texts
-from jaxformer.runs.tasks.streams import StreamTask, WindowsWithLengths
+from jaxformer.runs.tasks.streams import StreamTask
 from jaxformer.runs.text_models.language_model import LanguageModel
 from jaxformer.runs.text_models.masked import MASK_IN_TEXT, MaskedModel
-from jaxformer.text.batches.windows import EncoderWindows
+from jaxformer.text.batches.windows import WindowsWithLengths
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
 
@@ -25,6 +25,7 @@ class LanguageModelTask(StreamTask):
         before = self.model.surrounding_tokens.before
         if self.config.data.packing == "documents":
             return text.PackedDocuments(stream, self.max_len, before=before)
+        # A mixture of experts must not balance padding.
         kind = text.Windows if self.config.model.experts is None else WindowsWithLengths
         return kind(stream, self.max_len, before=before)
 
@@ -60,7 +61,7 @@ class MaskedTask(StreamTask):
     def windows(self, stream: text.TokenStream) -> text.Rows:
         """Windows of the stream, with their lengths."""
         special = self.model.surrounding_tokens
-        return EncoderWindows(stream, self.max_len, before=special.before, after=special.after)
+        return WindowsWithLengths(stream, self.max_len, before=special.before, after=special.after)
 
     def training_batches(self, runner: Runner) -> BatchSource:
         """Makes batches of windows, with new masks in every epoch."""

@@ -202,15 +202,3 @@ class StreamTask(Task):
             return {"": check_tokens(files, self.tokenizer, data)}
         corpus = scan_files(text.Documents, data, paths, field=data.field)
         return {"": encode_documents(corpus, self.tokenizer, data)[0]}
-
-
-class WindowsWithLengths(text.Windows):
-    """Windows with lengths, for a mixture of experts, which must not balance padding."""
-
-    def gather(self, indices: Sequence[int]) -> dict[str, np.ndarray]:
-        """The result of `Windows.gather`, with `lengths`, int32 [rows]."""
-        rows = super().gather(indices)
-        has_label = rows["labels"] != text.IGNORE  # start tokens have none, but are no padding
-        padding = np.argmax(has_label[:, ::-1], axis=1)
-        lengths = np.where(has_label.any(axis=1), self.length - padding, 0).astype(np.int32)
-        return {**rows, "lengths": lengths}

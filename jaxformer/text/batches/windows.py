@@ -179,8 +179,8 @@ class PackedDocuments(Windows):
         return {**rows, "positions": np.where(segment_ids == 0, np.int32(0), positions)}
 
 
-class EncoderWindows(Windows):
-    """Windows for an encoder, with `lengths`; `after` ends every sequence, as [SEP] does."""
+class WindowsWithLengths(Windows):
+    """Windows with `lengths`, as for an encoder; `after` ends every sequence, as [SEP] does."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class EncoderWindows(Windows):
         tokens, labels = self._spans(starts)
         rows = self._begun({"tokens": tokens, "labels": labels})
         lengths, size = self._shifts(tokens) + self._sizes(starts), self._after.size
-        for row, length in enumerate(lengths):
+        for row, length in enumerate(lengths if size else ()):
             if np.any(rows["tokens"][row, length - size : length] != self._after):
                 rows["tokens"][row, length : length + size] = self._after
                 lengths[row] += size

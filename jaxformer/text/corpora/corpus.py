@@ -148,10 +148,8 @@ def scan_corpus(
     groups = functools.partial(_read_groups, table, paths_of, files, options)
 
     def scan() -> dict[str, Any]:
-        counts, sizes = (
-            Counts(table.unit, errors=errors),
-            [sum(state.size for state in states) for states in files],
-        )
+        counts = Counts(table.unit, errors=errors)
+        sizes = [sum(state.size for state in states) for states in files]
 
         def report(group: int, read: int) -> None:
             on_progress(sum(sizes[:group]) + min(read, sizes[group]))

@@ -32,7 +32,7 @@ def open_run(
     folder: pathlib.Path, keep: int, *, before: Callable[[], object] = lambda: None,
     prepare: Callable[[], object] = lambda: None,
 ) -> Iterator[OpenRun]:  # fmt: skip
-    """Locks a run folder on a disk; the first process calls `before` that, then `prepare`."""
+    """The first process calls `before`, locks a folder on a disk, and calls `prepare`."""
     require_readable(folder)
     with contextlib.ExitStack() as stack:
 

@@ -24,7 +24,7 @@ from jaxformer.training.parallel.runner import Program, Runner
 
 # Mesh axes of activations, by the axis names that modules use.
 _ACTIVATIONS = (
-    ("batch", ROW_AXES), ("sequence", "sequence"), ("heads", "tensor"), ("hidden", "tensor"),
+    ("batch", ROW_AXES), ("sequence", "sequence"), ("heads", "tensor"), ("mlp", "tensor"),
     ("experts", "expert"),
 )  # fmt: skip
 

@@ -151,7 +151,8 @@ class Recorder:
         return combine(params, self.runner.on_one_host(self.trial.frozen))
 
     def save(self, state: TrainState) -> None:
-        """Saves the run's state."""
+        """Saves the run's part of the state of all runs."""
         self.metrics.flush()  # a run that resumes from a checkpoint has the records up to it
+        state = self.part(state)
         self.spec.checkpoints.save(state, self.validation_loss)
         self.last_saved = int(state.step)

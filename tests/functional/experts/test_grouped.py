@@ -151,7 +151,7 @@ def test_first_choices_are_kept_before_second_ones():
     assert result.dropped == 0.5
 
 
-@pytest.mark.parametrize("factor", [0, -1.0, "much", jnp.ones(())])
+@pytest.mark.parametrize("factor", [0, -1.0, "much", jnp.zeros(()), jnp.ones(2)])
 def test_capacity_is_a_positive_number(factor):
     with pytest.raises(ConfigError, match="capacity_factor must be .*"):
         mixture_of_experts(

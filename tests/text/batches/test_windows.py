@@ -13,7 +13,7 @@ from jaxformer.text import (
     build_stream,
     byte_tokenizer,
 )
-from jaxformer.text.batches.windows import EncoderWindows
+from jaxformer.text.batches.windows import WindowsWithLengths
 
 document_lengths = st.lists(st.integers(0, 7), min_size=1, max_size=7).filter(lambda n: sum(n) >= 2)
 
@@ -51,7 +51,7 @@ def test_windows_refuse_no_length():
     with pytest.raises(DataError, match="at least 2, got 1; try 256"):
         Windows(stream_of([13]), 1, before=[5])
     with pytest.raises(DataError, match="at least 3, got 2; try 256"):
-        EncoderWindows(stream_of([13]), 2, before=[5], after=[6])
+        WindowsWithLengths(stream_of([13]), 2, before=[5], after=[6])
 
 
 STARTED = TokenStream(np.array([1, 2, 30, 31, 32, 33, 34, 9, 1, 2, 40, 9]), np.array([0, 8]))
@@ -78,7 +78,7 @@ def test_packed_documents_begin_with_the_start_tokens():
 
 
 def test_windows_of_an_encoder_have_its_tokens_around_them():
-    windows = EncoderWindows(STARTED, 7, before=[1, 2], after=[9])
+    windows = WindowsWithLengths(STARTED, 7, before=[1, 2], after=[9])
     assert [windows[i]["tokens"].tolist() for i in range(3)] == [
         [1, 2, 30, 31, 9, 0, 0], [1, 2, 32, 33, 34, 9, 0], [1, 2, 40, 9, 0, 0, 0]
     ]  # fmt: skip
