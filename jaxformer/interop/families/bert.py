@@ -209,15 +209,15 @@ BERT_FAMILIES = (
 )  # fmt: skip
 
 
-_M = "model.layers.{layer}."
+_LAYER = "model.layers.{layer}."
 # The first half of Wi is the gate, the second the up projection. `head` is for masked tokens or for
 # classes.
 _MODERNBERT: dict[str, Layout | tuple[Layout, ...]] = {
     "model.embeddings.tok_embeddings.weight": same("encoder/embedding/embedding"),
     **norm("model.embeddings.norm", "encoder/embedding_norm"),
-    **block(_M, _S, norms="attn_norm mlp_norm", attention="attn Wqkv Wo"),
-    **dense(_M + "mlp.Wi", _S + "/feed_forward/gate", _S + "/feed_forward/up"),
-    **dense(_M + "mlp.Wo", _S + "/feed_forward/down"),
+    **block(_LAYER, _S, norms="attn_norm mlp_norm", attention="attn Wqkv Wo"),
+    **dense(_LAYER + "mlp.Wi", _S + "/feed_forward/gate", _S + "/feed_forward/up"),
+    **dense(_LAYER + "mlp.Wo", _S + "/feed_forward/down"),
     **norm("model.final_norm", "encoder/final_norm"),
     "head.dense.weight": (linear("kernel"), linear("pooler/kernel")),
     "head.dense.bias": (same("bias"), same("pooler/bias")),
@@ -228,7 +228,7 @@ _MODERNBERT: dict[str, Layout | tuple[Layout, ...]] = {
 }
 
 
-def _read(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+def _read_modernbert(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
     """Every third layer attends to all tokens; a window of W has W // 2 on each side."""
     every = fields.take("global_attn_every_n_layers", int, 3)
     bases = {
@@ -237,13 +237,13 @@ def _read(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
     }
     both_sides = fields.take("local_attention", int, 128)
     size = fields.take("sliding_window", int, both_sides // 2)
-    return _read_head(fields, kind) | read_windows(
+    return _read_modernbert_head(fields, kind) | read_windows(
         fields, values, lambda layer: layer % every != 0, size + 1, bases=bases, scaled=bases,
         attention_norm=False,
     )  # fmt: skip
 
 
-def _read_head(fields: ConfigFields, kind: ModelKind) -> Values:
+def _read_modernbert_head(fields: ConfigFields, kind: ModelKind) -> Values:
     if kind != "pooled":
         fields.require("classifier_activation", "gelu")
     bias = fields.take("classifier_bias", bool, False)
@@ -260,7 +260,7 @@ def _read_head(fields: ConfigFields, kind: ModelKind) -> Values:
     }
 
 
-def _write(model: ModelConfig) -> dict[str, Any]:
+def _write_modernbert(model: ModelConfig) -> dict[str, Any]:
     types = write_layer_types(model)
     window = types["sliding_window"]
     return {
@@ -288,7 +288,7 @@ MODERNBERT_FAMILIES = (
             "norm_bias": ("norm_bias", False),
         },
         fixed={"architecture": "encoder", "embedding_norm": True},
-        special_read=_read, special_write=_write,
+        special_read=_read_modernbert, special_write=_write_modernbert,
         tensors=_MODERNBERT, prefix="model.",
         copies={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
     ),
