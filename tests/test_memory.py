@@ -9,7 +9,8 @@ import jax
 import numpy as np
 import pytest
 
-from jaxformer import memory
+from jaxformer import __main__ as program
+from jaxformer import cli, memory
 from jaxformer.errors import ConfigError
 from jaxformer.modules import Block
 from jaxformer.runs import task_class
@@ -186,3 +187,15 @@ needs_glibc = pytest.mark.skipif(
 def test_freed_memory_is_kept_only_where_it_helps(environment, expected):
     script = "from jaxformer.memory import keep_freed_memory\nkeep_freed_memory()\nmeasure()"
     assert is_kept(script, **environment) == expected
+
+
+@pytest.mark.parametrize(
+    "command, expected", [("train", ["keep"]), ("sweep", ["keep"]), ("generate", [])]
+)
+def test_commands_that_train_keep_freed_memory(monkeypatch, command, expected):
+    called = []
+    monkeypatch.setattr(memory, "keep_freed_memory", lambda: called.append("keep"))
+    monkeypatch.setattr(cli, "main", lambda: called.append("main"))
+    monkeypatch.setattr(sys, "argv", ["jaxformer", command])
+    program.main()
+    assert called == [*expected, "main"]  # kept before threads start

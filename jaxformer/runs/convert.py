@@ -71,6 +71,9 @@ def convert(
         ("model_type", model_type, not (to_file or imports or adapter)),
         ("adapter", adapter, not (to_file or imports)),
         ("dtype", dtype, not adapter),
+        ("ignore", ignore, not adapter),
+        ("source_language", source_language, not (to_file or adapter)),
+        ("target_language", target_language, not (to_file or adapter)),
     ):
         if value and not fits:
             raise ConfigError(

@@ -9,6 +9,7 @@ import pytest
 
 from jaxformer.cli import main
 from jaxformer.cli.commands import train
+from tests.cli.commands import write_config
 
 # -P, because the installed command does not have the working folder on its path, either.
 PROGRAM = f"{sys.executable} -P -c 'from jaxformer.cli import main; main()'"
@@ -47,6 +48,22 @@ def test_command_lives_with_its_surroundings(tmp_path, line, environment, status
     done = shell(line, tmp_path, **environment)
     assert done.returncode == status, done.stderr
     assert message in done.stderr and done.stderr.count("\n") == bool(message)
+
+
+@pytest.mark.slow
+def test_training_needs_no_home(tmp_path):
+    """And no fonts, in ASCII."""
+    config = write_config(tmp_path, cpu=("devices = 2", "cpu_devices = 2"))
+    done = shell(
+        f"jaxformer train {config} --data.cache cache", tmp_path, HOME="/nowhere",
+        XDG_CACHE_HOME="/dev/null/x", MPLBACKEND="no_backend", MPLCONFIGDIR="/dev/null/x",
+        JAX_COMPILATION_CACHE_DIR=None, COLUMNS="1", TERM="dumb", **ASCII,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "run" / "samples.txt").exists()
+    assert (tmp_path / "run" / "checkpoints" / "20").exists()
+    assert "loss curve: not drawn" in done.stdout
 
 
 def test_neither_figure_nor_samples_cost_a_run(trained, capsys, monkeypatch):

@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from jaxformer import runs
-from tests.runs import pretrained_folders, test_start
+from tests.runs import pretrained_folders, tiny
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +26,6 @@ def folders(tmp_path_factory):
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
     """The folder of a finished run of a decoder, from which others start."""
-    run_config = test_start.config(tmp_path_factory.mktemp("source"))
+    run_config = tiny.config_of_sentences(tmp_path_factory.mktemp("source"))
     runs.train_run(run_config)
     return pathlib.Path(run_config.out)

@@ -5,9 +5,9 @@ import pytest
 
 from jaxformer import runs
 from jaxformer.config import MixtureSourceConfig
-from tests.runs import test_prepared_text, tiny
+from tests.runs import tiny
 
-TEXTS = test_prepared_text.TEXTS
+TEXTS = tiny.TEXTS
 
 
 @pytest.fixture

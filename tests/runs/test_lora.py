@@ -16,10 +16,10 @@ from jaxformer.config import (
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.runs.weights.trials import adapt, combine_of
 from jaxformer.training import SingleRunner
-from tests.runs import test_start, tiny
+from tests.runs import tiny
 from tests.training import saved
 
-OWN = test_start.OWN
+OWN = tiny.SENTENCES
 OTHER = [f"the {animal} ran to the {place}" for animal in ("cat", "dog") for place in ("mat",)]
 LORA = LoraConfig(rank=2, alpha=6.0)
 
@@ -27,7 +27,7 @@ LORA = LoraConfig(rank=2, alpha=6.0)
 def config(folder, lines=OWN, **changes):
     folder.mkdir(exist_ok=True)
     changes["training"] = {"eval_every": 2} | changes.get("training", {})
-    return test_start.config(folder, lines, **changes)
+    return tiny.config_of_sentences(folder, lines, **changes)
 
 
 def adapting(folder, source, **changes):
@@ -111,6 +111,10 @@ def test_resumed_run_is_the_same_to_the_bit(source, adapted, tmp_path):
             CheckpointError, match=f"another config .lora.rank: 2 there, {rank} now"
         ):
             runs.train_run(dataclasses.replace(run_config, lora=lora))
+    plain = adapting(tmp_path / "plain", source, lora=None, training={"steps": 1})
+    runs.train_run(plain)
+    with pytest.raises(CheckpointError, match="another config .lora.rank: None there, 2 now"):
+        runs.train_run(dataclasses.replace(plain, lora=LORA))
 
 
 def test_base_that_is_split_over_devices_is_trained_beside_as_any(source, adapted, tmp_path):

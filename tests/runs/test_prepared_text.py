@@ -11,10 +11,9 @@ from jaxformer.text.tables import documents as document_table
 from jaxformer.text.tables.documents import paragraphs
 from tests.cli.commands import one_line
 from tests.runs import tiny
+from tests.text.corpora.texts import write_lines
 
-WORDS = ["cat", "dog", "mat", "log", "sat", "ran", "on", "to", "the", "a"]
-RNG = np.random.default_rng(0)
-TEXTS = [" ".join(RNG.choice(WORDS, 30)) + "." for _ in range(40)]
+TEXTS = tiny.TEXTS
 
 
 def experiment(folder, architecture="decoder", data=None, **changes):
@@ -92,3 +91,17 @@ def test_built_in_documents_are_split_and_have_each_paragraph_once(tmp_path):
     texts = [p for part in parts for document in part for p in set(paragraphs(document))]
     everywhere = {p for document in text.python_documents() for p in paragraphs(document)}
     assert len(texts) - len(set(texts)) <= 1 and len(set(texts) ^ everywhere) <= 3  # one is cut
+
+
+def test_validation_may_have_files_of_its_own(tmp_path):
+    """Beside files, and beside the built-in documents."""
+    train = write_lines(tmp_path / "train.jsonl", TEXTS[5:])
+    validation = write_lines(tmp_path / "validation.jsonl", TEXTS[:5])
+    held_out = {"validation_paths": (str(validation),), "validation_fraction": 0.1}
+    task = runs.prepare_task(tiny.config_of_text(tmp_path, {"paths": (str(train),)} | held_out))
+    assert (task.summary.documents, len(task.validation[""])) == (35, 5)
+    assert task.validation[""].num_bytes == sum(map(len, TEXTS[:5]))
+    source = runs.LanguageModelTask.read(
+        tiny.config(tmp_path, architecture="decoder", data={"source": "python"} | held_out)
+    ).train[""]
+    assert [*source.validation_texts] == TEXTS[:5] and len(source.train_texts) > 70

@@ -20,19 +20,9 @@ from jaxformer.training import SingleRunner, make_runner
 from tests.runs import tiny
 from tests.training import saved
 
-OWN = [f"the {animal} sat on the {place}" for animal in ("cat", "dog") for place in ("mat", "log")]
 OTHER = [
     f"the {animal} ran to the {place}" for animal in ("cow", "dog") for place in ("mat", "log")
 ]
-
-
-def config(folder, lines=OWN, **changes):
-    """A decoder whose vocabulary is larger than its tokenizer's."""
-    paths = (tiny.write(folder / "text.txt", lines * 9),)
-    data = {"source": "files", "paths": paths}
-    changes["model"] = {"vocab_size": 17, "dropout_rate": 0.0} | changes.get("model", {})
-    changes["training"] = {"steps": 4, "checkpoint_every": 2} | changes.get("training", {})
-    return tiny.config(folder, architecture="decoder", data=data, **changes)
 
 
 def starting(run_config, source, **changes):
@@ -46,7 +36,9 @@ def test_run_starts_from_weights_and_tokenizer_of_another(source, tmp_path):
     """On the same data its first loss is the last of the other."""
     before = runs.open_run(source)
     # What changes no parameter may be another: dropout, and the context of rotary positions.
-    run_config = config(tmp_path, model={"dropout_rate": 0.1, "layer_execution": "scan"})
+    run_config = tiny.config_of_sentences(
+        tmp_path, model={"dropout_rate": 0.1, "layer_execution": "scan"}
+    )
     run_config = tiny.standing_still(starting(run_config, source))
     with tiny.logged() as reports:
         result = runs.train_run(run_config)
@@ -61,7 +53,7 @@ def test_run_starts_from_weights_and_tokenizer_of_another(source, tmp_path):
 def test_start_is_resumed_bitwise_and_without_its_source(source, tmp_path):
     copy = tmp_path / "source"
     shutil.copytree(source, copy)
-    run_config = starting(config(tmp_path, OTHER), copy)
+    run_config = starting(tiny.config_of_sentences(tmp_path, OTHER), copy)
     whole = runs.train_run(dataclasses.replace(run_config, out=str(tmp_path / "whole")))
     words = runs.open_run(tmp_path / "whole").tokenizer.words
     assert words == runs.open_run(source).tokenizer.words and "cow" not in words
@@ -77,7 +69,7 @@ def test_start_is_resumed_bitwise_and_without_its_source(source, tmp_path):
 
 
 def test_chosen_step_is_started_from(source, tmp_path):
-    task = runs.prepare_task(starting(config(tmp_path), f"{source}@2"))
+    task = runs.prepare_task(starting(tiny.config_of_sentences(tmp_path), f"{source}@2"))
     start = task.source.start(task.model, SingleRunner())
     assert task.source.step == 2
     jax.tree.map(np.testing.assert_array_equal, start.params, runs.open_run(source, 2).params)
@@ -95,17 +87,19 @@ def test_hosts_know_by_a_fingerprint_that_they_start_from_other_weights(
         if host == "two":
             saved.flip(saved.data_file(step))
             saved.sign(step)
-        run_config = starting(config(tmp_path), "source")
+        run_config = starting(tiny.config_of_sentences(tmp_path), "source")
         start = runs.prepare_task(run_config).source
         assert start.name == "source@4"
         digests.append(start.digest)
     assert digests[0] != digests[1]
-    assert runs.prepare_task(config(tmp_path)).source is None
+    assert runs.prepare_task(tiny.config_of_sentences(tmp_path)).source is None
 
 
 def test_start_on_a_mesh_is_on_no_device_as_a_whole(source, tmp_path):
     before = runs.open_run(source)
-    run_config = starting(config(tmp_path, training={"runner": "auto", "devices": 4}), source)
+    run_config = starting(
+        tiny.config_of_sentences(tmp_path, training={"runner": "auto", "devices": 4}), source
+    )
     run_config = dataclasses.replace(
         tiny.standing_still(run_config), mesh=MeshConfig(fsdp=2, tensor=2)
     )
@@ -131,7 +125,9 @@ def test_start_on_a_mesh_is_on_no_device_as_a_whole(source, tmp_path):
     ],
 )
 def test_start_from_another_model_is_refused(source, tmp_path, change, message):
-    run_config = dataclasses.replace(tiny.change(config(tmp_path), **change), init_from=str(source))
+    run_config = dataclasses.replace(
+        tiny.change(tiny.config_of_sentences(tmp_path), **change), init_from=str(source)
+    )
     with pytest.raises(ConfigError, match=message):
         runs.train_run(run_config)
     assert not (tmp_path / "run").exists()
@@ -147,7 +143,7 @@ def test_start_from_another_model_is_refused(source, tmp_path, change, message):
 def test_base_of_positions_may_differ_where_they_rotate(tmp_path, positions, error, message):
     """A base stretches what rotary positions turn; of added ones, the weights have learnt it."""
     there, here = (
-        tiny.change(config(tmp_path), model={"positions": positions(base=base)})
+        tiny.change(tiny.config_of_sentences(tmp_path), model={"positions": positions(base=base)})
         for base in (100.0, 900.0)
     )
     tiny.put_config(tmp_path / "other", config_to_toml(there))
@@ -173,5 +169,5 @@ def test_start_from_what_is_no_such_run_is_refused(source, tmp_path, init_from, 
     translator = tiny.config(tmp_path, architecture="encoder_decoder", data={"source": "sort"})
     tiny.put_config(tmp_path / "translator", config_to_toml(translator))
     with pytest.raises(error, match=message):
-        runs.train_run(starting(config(tmp_path), path))
+        runs.train_run(starting(tiny.config_of_sentences(tmp_path), path))
     assert not (tmp_path / "run").exists()

@@ -109,6 +109,10 @@ def test_evaluation_is_the_one_of_training_with_the_lowest_loss(
     assert evaluation.loss == pytest.approx(losses[run.step], rel=1e-5)
     assert evaluation.predicted == sum(len(t.split()) + 1 for t in validation.targets)
     assert evaluation.unit == "token"
+    # Without the label smoothing of the training.
+    likelihoods = run.log_likelihood(validation.targets, prompts=validation.sources)
+    nats = -sum(likelihood.log_likelihood for likelihood in likelihoods)
+    assert evaluation.loss * evaluation.predicted == pytest.approx(nats, rel=1e-5)
     num_bytes = sum(len(target.encode()) for target in validation.targets)
     bits = evaluation.loss * evaluation.predicted / math.log(2) / num_bytes
     assert evaluation.bits_per_byte == pytest.approx(bits)
@@ -152,7 +156,8 @@ def test_translations_are_those_of_the_search_with_the_options_of_config_and_cal
     end = run.tokenizer.end_of_text
     expected = translate(
         run.module, run.params, [run.encode(source).tolist() for source in validation.sources],
-        start_token=end, end_tokens=[end], search=search, max_new_tokens=12, vocab_size=8,
+        start_token=end, end_tokens=[end], search=search, max_new_tokens=12,
+        vocab_size=run.tokenizer.vocab_size,
     )  # fmt: skip
     translations = run.translate(validation.sources, **options)
     assert translations == [
@@ -163,6 +168,17 @@ def test_translations_are_those_of_the_search_with_the_options_of_config_and_cal
         for hypotheses in expected
     ]
     assert run.translate([]) == []
+
+
+def test_sources_are_encoded_and_targets_decoded(run):
+    source, target = run.tokenizers
+    ids = [*map(target.words.get, ("drei", "eins")), target.end_of_text]
+    assert run.decode(ids) == run.decode(np.array(ids)) == "drei eins"
+    expected = [*map(source.words.get, ("two", "six")), source.end_of_text]
+    assert run.encode("two six").tolist() == expected
+    size = target.vocab_size  # the model's is larger
+    with pytest.raises(DataError, match=f"less than vocab_size={size}, got {size}; decode with"):
+        run.decode([size])
 
 
 @pytest.mark.essential
@@ -197,6 +213,16 @@ def test_evaluation_without_sacrebleu_says_what_to_install(run, evaluation, monk
     assert result.loss == evaluation.loss
     with pytest.raises(ConfigError, match="pip install"):  # of a training that measures it
         runs.train_run(full_config(tmp_path))
+    assert not (tmp_path / "run").exists()
+
+
+def test_search_that_could_not_be_scored_is_refused_before_training(tmp_path):
+    run_config = tiny.config(
+        tmp_path, architecture="encoder_decoder", data={"source": "sort"},
+        model={"max_len": 5_000}, translation=TranslationConfig(length_penalty=10.0),
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match="must be within float32, got 5000 .. 10.0"):
+        runs.train_run(run_config)
     assert not (tmp_path / "run").exists()
 
 

@@ -28,6 +28,13 @@ from jaxformer.config import (
 )
 from jaxformer.runs.folder.files import write_folder_manifest
 
+SENTENCES = [
+    f"the {animal} sat on the {place}" for animal in ("cat", "dog") for place in ("mat", "log")
+]
+_WORDS = ["cat", "dog", "mat", "log", "sat", "ran", "on", "to", "the", "a"]
+_RNG = np.random.default_rng(0)
+TEXTS = [" ".join(_RNG.choice(_WORDS, 30)) + "." for _ in range(40)]
+
 
 def config(folder, *, architecture, data, tokenizer=None, model=None, training=None, **fields):
     """An experiment of one layer on one device, in the folder's run."""
@@ -66,6 +73,15 @@ def config_of_text(folder, data, architecture="decoder", **changes):
     changes["training"] = {"steps": 4, "eval_every": 4} | changes.get("training", {})
     changes["model"] = {"dropout_rate": 0.0} | changes.get("model", {})
     return config(folder, architecture=architecture, data=data, **changes)
+
+
+def config_of_sentences(folder, sentences=SENTENCES, **changes):
+    """An experiment with a decoder whose vocabulary is larger than its tokenizer's."""
+    paths = (write(folder / "text.txt", sentences * 9),)
+    data = {"source": "files", "paths": paths}
+    changes["model"] = {"vocab_size": 17, "dropout_rate": 0.0} | changes.get("model", {})
+    changes["training"] = {"steps": 4, "checkpoint_every": 2} | changes.get("training", {})
+    return config(folder, architecture="decoder", data=data, **changes)
 
 
 def change(config, **tables):

@@ -150,12 +150,17 @@ def test_checkpoint_whose_manifest_cannot_be_written_is_none(tmp_path, monkeypat
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
-    saved.save(tmp_path, 1)
-    monkeypatch.setattr(checkpoints, "write_checkpoint_manifest", fail)
-    for ends in (lambda opened: opened.wait(), lambda opened: None):  # or at the end of the context
-        with pytest.raises(Exception, match="No space left"), Checkpoints(tmp_path) as opened:
+    with Checkpoints(tmp_path) as opened:
+        opened.save(saved.state(1))
+        opened.wait()
+        monkeypatch.setattr(checkpoints, "write_checkpoint_manifest", fail)
+        opened.save(saved.state(2))
+        with pytest.raises(OSError, match="No space left"):
+            opened.wait()
+        assert opened.latest_step == 1
+    with pytest.raises(OSError, match="No space left"):  # also at the end
+        with Checkpoints(tmp_path) as opened:
             opened.save(saved.state(2))
-            ends(opened)
     monkeypatch.undo()
     saved.save(tmp_path, 3)
     assert saved.steps(tmp_path) == ["1", "3"]

@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from jaxformer.config import ModelConfig
+from jaxformer.functional import cross_entropy
 from jaxformer.models import Decoder, TokenClassifier
 from jaxformer.training import (
     PmapRunner,
@@ -170,6 +171,14 @@ def test_loss_of_many_logits_is_made_in_chunks_and_the_same(tied, monkeypatch):
     assert called == [options]
     for got, expected in zip(jax.tree.leaves(in_chunks), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_label_smoothing_is_in_the_training_loss():
+    params, batch = tiny.state().params, tiny.batch()
+    loss, weight = language_model_loss(tiny.model(), label_smoothing=0.3)(params, batch, None)
+    logits = tiny.model().apply({"params": params}, batch["tokens"]).logits
+    expected, count = cross_entropy(logits, batch["labels"], label_smoothing=0.3)
+    assert float(loss) == pytest.approx(float(expected), rel=1e-6) and weight == count
 
 
 def test_loss_of_token_classes_counts_each_token_that_has_a_label():

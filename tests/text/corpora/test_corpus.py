@@ -110,6 +110,7 @@ def test_scan_is_remembered_while_the_file_stays(tmp_path, monkeypatch):
     again = text.scan_corpus(text.Documents, [file], **options)
     for name in {*vars(first)} - {"groups"}:
         assert getattr(again, name) == getattr(first, name)
+    assert [*again.read()] == [*first.read()]
     os.utime(file, (1, 1))
     with pytest.raises(TypeError):  # it is scanned
         text.scan_corpus(text.Documents, [file], **options)
@@ -151,3 +152,9 @@ def test_how_a_table_of_ones_own_reads_rows_is_not_remembered(tmp_path):
         corpus = scan_pairs(tmp_path, [("a", "b")], table=Loud, **options)
         sources.append(corpus.train.sources)
     assert sources == [("a",), ("A",)]
+
+
+def test_labels_are_listed(tmp_path):
+    rows = [(f"text {i}", f"label {i % 5}") for i in reversed(range(20))]
+    corpus = scan_pairs(tmp_path, rows, table=text.Labelled)
+    assert corpus.distinct == {"labels": tuple(f"label {i}" for i in range(5))}

@@ -66,6 +66,31 @@ def test_documents_are_those_of_the_same_file_on_disk(tmp_path, bucket, name):
     assert [*in_bucket.read()] == [*on_disk.read()]
 
 
+MESSAGES = [{"role": role, "content": "hello"} for role in ("user", "assistant")]
+
+
+@pytest.mark.parametrize(
+    ("table", "files"),
+    [
+        (text.Pairs, {"a.tsv": "one\teins\ntwo\tzwei\n"}),
+        (text.Pairs, {"a.en": "one\ntwo\n", "a.de": "eins\nzwei\n"}),
+        (text.Labelled, {"a.tsv": "good\tyes\nbad\tno\nnone\n"}),
+        (text.Conversations, {"a.jsonl": json.dumps({"messages": MESSAGES}) + "\n"}),
+    ],
+)
+def test_rows_are_those_of_the_same_files_on_disk(tmp_path, bucket, table, files):
+    for name, content in files.items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+        put(tmp_path / name, bucket)
+    here, there = ([str(folder / name) for name in files] for folder in (tmp_path, bucket))
+    assert table.read(there) == table.read(here)
+    in_bucket, on_disk = (
+        text.scan_corpus(table, paths, validation_fraction=0) for paths in (there, here)
+    )
+    assert in_bucket.fingerprint == on_disk.fingerprint
+    assert [*in_bucket.read()] == [*on_disk.read()]
+
+
 def test_placeholder_of_a_folder_is_not_a_file(bucket):
     (bucket / "corpus" / "a").write_bytes(b"some text")
     system, key = bucket_system(bucket)

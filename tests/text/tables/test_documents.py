@@ -16,7 +16,7 @@ from jaxformer.text.sources import files
 from jaxformer.text.sources.records import Counts
 from jaxformer.text.tables import documents as document_tables
 from jaxformer.text.tables.documents import read_pieces, without_repeats
-from tests.text.corpora.texts import documents, newlines, prose, write_lines
+from tests.text.corpora.texts import documents, newlines, prose, split, write_lines
 from tests.text.foreign_tokenizers import TEXT, foreign_json
 
 
@@ -176,8 +176,8 @@ def read_documents(paths):
 
 
 def split_documents(documents, fraction):
-    corpus = text.Corpus.of(text.Documents.of(documents), fraction)
-    return list(corpus.train.texts), list(corpus.validation.texts)
+    train, validation, _ = split(text.Documents.of(documents), fraction)
+    return list(train.texts), list(validation.texts)
 
 
 def test_files_are_read_in_order_and_once(tmp_path, monkeypatch):

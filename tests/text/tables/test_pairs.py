@@ -150,6 +150,19 @@ def test_source_must_not_be_too_long():
         encode_source("a" * 40, BYTE, 4)
 
 
+@pytest.mark.parametrize("fraction", [0.1, 0.37, 0.9])
+def test_split_takes_a_fraction_by_the_hash_of_the_source(fraction):
+    pairs = Pairs(tuple(f"s{i}" for i in range(101)), tuple(f"t{i}" for i in range(101)))
+    train, validation, _ = split(pairs, fraction)
+    assert len(validation) == round(fraction * 101)
+    rows = [*zip(*pairs.columns, pairs.lines, strict=True)]
+    sides = [[*zip(*side.columns, side.lines, strict=True)] for side in (train, validation)]
+    assert sorted(sides[0] + sides[1], key=rows.index) == rows
+    assert all(side == sorted(side, key=rows.index) for side in sides)
+    _, again, _ = split(pairs.take(range(100, -1, -1)), fraction)
+    assert {*again.sources} == {*validation.sources}
+
+
 sentences = st.sampled_from("abcdefghijk")
 
 
