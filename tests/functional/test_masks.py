@@ -71,7 +71,7 @@ def test_rule_is_the_drawn_matrix(rule, picture):
 
 def test_prefix_allows_what_it_is_made_of():
     rule, tile = F.Prefix(2), Tile((0, 3), (0, 5))
-    assert_mask(rule.allows(tile), rule.array(3, 5)[None])
+    assert_mask(rule.allows(tile), drawn("11000 11000 11100")[None])
 
 
 OFFSETS, LENGTHS = np.array([2, -1], np.int8), np.array([4, 2], np.uint8)

@@ -96,6 +96,7 @@ CALLS = {
         ({"x": ints(2, 5)}, "x"),
         ({"num_experts_per_token": 4}, "num_experts_per_token",
          "ConfigError", "must be an int in 1 .. E=3, got 4"),
+        ({"num_experts_per_token": 0}, "num_experts_per_token", "in 1 .. E=3, got 0"),
         ({"num_experts_per_token": Traced(2)}, "num_experts_per_token"),
         ({"activation": "swish"}, "activation"),
         ({"normalize_weights": 1}, "normalize_weights"),
@@ -131,7 +132,7 @@ CALLS = {
         ({"x": ints(3, 5)}, "x", "must be floating, got dtype int32"),
         *(
             ({"softcap": softcap}, "softcap", "ConfigError", "must be positive and finite")
-            for softcap in (0, -30.0, math.inf)
+            for softcap in (0, -30.0, math.inf, math.nan)
         ),
         ({"softcap": Traced(30.0)}, "softcap"),
         ({"bias": ones(5)}, "bias", "must be [V=7], got shape (5,)"),

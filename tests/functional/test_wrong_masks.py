@@ -121,6 +121,7 @@ CALLS = {
         ({"query_offset": ones(2)}, "query_offset", "must be integer", "float32"),
         ({"num_buckets": 33}, "num_buckets", "must be even for two directions, got 33"),
         ({"num_buckets": 2}, "num_buckets", "ConfigError", "at least 4", "got 2"),
+        ({"num_buckets": 1, "bidirectional": False}, "num_buckets", "at least 2", "got 1"),
         ({"num_buckets": 10**6, "max_distance": 10**7}, "num_buckets"),
         ({"max_distance": 8}, "max_distance", "ConfigError", "at least 9", "got 8"),
         ({"bidirectional": Traced(True)}, "bidirectional"),
@@ -138,6 +139,7 @@ CALLS = {
     "rotary_tables": [
         ({"positions": np.array([0.0])}, "positions", "must be integer", "float"),
         ({"head_dim": 7}, "head_dim", "must be even and positive, got 7"),
+        ({"head_dim": 0}, "head_dim", "must be a positive int, got 0"),
         *BASES,
         ({"scaling": 2.0}, "scaling"),
         *(({"scaling": scaling}, *parts) for scaling, *parts in SCALINGS),
@@ -146,6 +148,7 @@ CALLS = {
     "apply_rotary": [
         ({"x": ints(2, 3, 2, 4)}, "x", "must be floating", "int32"),
         ({"x": ones(2, 3, 2, 5)}, "x", "even H", "(2, 3, 2, 5)"),
+        ({"rotary_dim": 3}, "rotary_dim", "must be even and at most H", "=3"),
         ({"rotary_dim": 6}, "rotary_dim", "must be even and at most H", "=6"),
         ({"tables": 3}, "tables"),
         ({"tables": (ones(3, 2), None)}, "tables"),

@@ -20,6 +20,7 @@ from jaxformer.interop import (
     load_huggingface,
     save_huggingface,
 )
+from jaxformer.interop.safetensors import Tensor
 from jaxformer.models import Decoder, DecoderClassifier
 from jaxformer.storage import write_whole
 from tests.interop.golden import read_golden, tensors_of, write
@@ -41,7 +42,13 @@ def assert_equal(params, expected):
     jax.tree.map(np.testing.assert_array_equal, params, expected)
 
 
-def test_all_that_is_wrong_with_the_tensors_is_listed(gpt2, tmp_path):
+def test_all_that_is_wrong_with_the_tensors_is_listed_before_any_is_read(
+    gpt2, tmp_path, monkeypatch
+):
+    def unreadable(path, dtype, shape, read):
+        return Tensor(path, dtype, shape, read=None)
+
+    monkeypatch.setattr("jaxformer.interop.safetensors.Tensor", unreadable)
     arrays = tensors_of(gpt2)
     arrays["transformer.h.1.attn.c_att.bias"] = arrays.pop("transformer.h.1.attn.c_attn.bias")
     del arrays["transformer.ln_f.bias"]

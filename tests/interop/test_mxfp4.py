@@ -59,9 +59,7 @@ def test_blocks_and_scales_of_a_folder_are_its_kernels(tmp_path):
     for name, pair in quantized.items():
         stem = f"model.layers.0.mlp.experts.{name}"
         del arrays[stem]
-        arrays |= {
-            f"{stem}_{part}": array for part, array in zip(("blocks", "scales"), pair, strict=True)
-        }
+        arrays |= named(stem, pair)
     values = json.loads((tmp_path / "whole" / "config.json").read_text())
     values["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
     (tmp_path / "config.json").write_text(json.dumps(values))
@@ -81,11 +79,8 @@ def test_kernels_are_those_of_transformers(tmp_path):
     from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
     for name, pair in drawn(seed=1).items():
-        arrays = {
-            f"{name}_{part}": array for part, array in zip(("blocks", "scales"), pair, strict=True)
-        }
         (tmp_path / name).mkdir()
-        write_tensors(tmp_path / name, lazy(arrays))
+        write_tensors(tmp_path / name, lazy(named(name, pair)))
         (actual,) = with_dequantized(open_tensors(tmp_path / name)).values()
         expected = convert_moe_packed_tensors(*map(torch.tensor, pair))
         assert actual.shape == expected.shape

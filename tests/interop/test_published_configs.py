@@ -39,16 +39,29 @@ REFUSED = {
 }
 READ = [name for name in CONFIGS if name not in REFUSED]
 
-# Names in the files of numbers that a model's size does not tell; the first that is there counts.
+# Names of numbers in the files; the first that is there counts.
 NAMES = {
     "num_heads": ("decoder_attention_heads", "n_head", "n_heads", "num_attention_heads",
                   "num_heads"),
     "max_len": ("n_positions", "max_position_embeddings"),
 }  # fmt: skip
+SIZES = {  # which the number of parameters tells, where a card says it
+    "vocab_size": ("decoder_vocab_size", "vocab_size"),
+    "num_layers": ("decoder_layers", "num_decoder_layers", "n_layers", "num_hidden_layers"),
+    "d_model": ("d_model", "dim", "hidden_size"),
+    "d_ff": ("decoder_ffn_dim", "hidden_dim", "ffn_hidden_size", "intermediate_size", "d_ff"),
+}
+WITHOUT_MAX_LEN = {  # it is 2048
+    "decapoda-research/llama-7b-hf", "tiiuae/falcon-7b", "tiiuae/falcon-7b-instruct",
+    "tiiuae/falcon-40b",
+}  # fmt: skip
 TABLES_WITHOUT_TWO_ROWS = {  # positions that no token has: tables here are two rows shorter
     "opt": 1, "roberta": 1, "xlm-roberta": 1, "camembert": 1, "bart": 2, "mbart": 2,
 }  # fmt: skip
 BEHIND_PADDING = {"roberta", "xlm-roberta", "camembert"}
+LEARNED = {"gpt2", "opt", "bert", "electra", "distilbert", *TABLES_WITHOUT_TWO_ROWS}
+SINES = {"marian", "m2m_100", "pegasus"}
+RELATIVE = {"t5", "mt5"}  # and UMT5, layer by layer
 
 
 def tensors_of(name):
@@ -81,13 +94,18 @@ def test_published_config_is_read(name):
     values, (_, config) = CONFIGS[name], read(name)
     fields = dataclasses.asdict(config)
     family = values["model_type"]
-    expected = {key: first(values, names) for key, names in NAMES.items()}
+    names_of = NAMES if name in PARAMETERS else NAMES | SIZES
+    expected = {key: first(values, names) for key, names in names_of.items()}
     if family in BEHIND_PADDING:
         expected["max_len"] -= 2
-    if family in ("t5", "mt5", "umt5"):
+    if family in RELATIVE | {"umt5"}:
         expected["max_len"] = 512  # the length of pre-training, which the files need not say
-    expected = {key: number for key, number in expected.items() if number is not None}
+    if name in WITHOUT_MAX_LEN:
+        expected["max_len"] = 2048
     assert {key: fields[key] for key in expected} == expected
+    kind = config.positions if isinstance(config.positions, str) else config.positions.kind
+    groups = {"learned": LEARNED, "sinusoidal": SINES, "relative": RELATIVE, "none": {"umt5"}}
+    assert kind == next((each for each, types in groups.items() if family in types), "rotary")
 
 
 @pytest.mark.essential

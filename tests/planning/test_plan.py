@@ -60,6 +60,7 @@ def test_bounds_follow_from_the_peaks():
     kinds = {(collective.kind, collective.group) for collective in plan.collectives}
     assert kinds == {("all-reduce", 4), ("all-gather", 2), ("reduce-scatter", 2)}
     assert plan.step_seconds(1.0) == max(plan.seconds.values())
+    assert plan.bound(1.0) == max(plan.seconds, key=plan.seconds.get)
     assert plan.traffic == memory_traffic(plan.needs, plan.config.training.accumulate_steps)
     assert plan.seconds["memory"] == plan.traffic / H100.memory_bandwidth
     assert plan.tokens == 8 * 16

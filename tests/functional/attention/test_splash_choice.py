@@ -1,5 +1,6 @@
 """When JAX's Splash kernel is taken, and why not."""
 
+import dataclasses
 import functools
 
 import jax
@@ -8,10 +9,12 @@ import numpy as np
 import pytest
 from jax import export
 
+from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional import attention_implementation, dot_product_attention, platforms
 from jaxformer.functional.attention import choice
 from jaxformer.functional.sharding import is_one_device
+from jaxformer.modules import MultiHeadAttention
 from tests.functional import oracle
 from tests.functional.attention import attention_cases as cases
 
@@ -115,3 +118,21 @@ def test_program_for_a_mesh_of_devices_that_are_elsewhere_is_not_for_one(monkeyp
     for size in (1, 2):
         with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((size,), ("data",))):
             assert is_one_device() == (size == 1)
+
+
+def test_layer_with_learned_sinks_has_no_kernel_of_a_tpu(monkeypatch):
+    on_a_tpu(monkeypatch)
+    monkeypatch.setattr(choice, "_MIN_SPLASH_WEIGHTS", 0)
+    config = ModelConfig(
+        max_len=128, num_layers=1, d_model=32, num_heads=4, num_kv_heads=2, positions="none"
+    )
+    x = jnp.asarray(cases.normal(2, 128, 32))
+    for sinks, kernels in ((False, 3), (True, 0)):
+        layer = MultiHeadAttention(dataclasses.replace(config, attention_sinks=sinks))
+        params = layer.init(jax.random.key(0), x)
+
+        def loss(params, x, layer=layer):
+            return jnp.square(layer.apply(params, x).output).sum()
+
+        exported = export.export(jax.jit(jax.grad(loss, (0, 1))), platforms=["tpu"])(params, x)
+        assert exported.mlir_module().count("tpu_custom_call") == kernels

@@ -57,10 +57,10 @@ def test_each_grouping_equals_a_loop_over_tokens_and_their_experts(mixture, para
         )
 
 
-def all_experts(params, x, mask, normalize):
-    """Output of two experts per token, the others weighted by 0, and the auxiliary losses."""
+def all_experts(params, x, mask, k, normalize):
+    """Output of k experts per token, the others weighted by 0, and the auxiliary losses."""
     logits = x @ params.router_kernel + params.router_bias
-    chosen = logits >= jnp.sort(logits, axis=-1)[..., -2:-1]
+    chosen = logits >= jnp.sort(logits, axis=-1)[..., -k][..., None]
     probabilities = jax.nn.softmax(logits)
     weights = jnp.where(chosen, probabilities, 0)
     weights /= weights.sum(axis=-1, keepdims=True) if normalize else 1
@@ -74,14 +74,17 @@ def all_experts(params, x, mask, normalize):
     return output, load_balancing, z_loss
 
 
-@pytest.mark.parametrize(("normalize", "length"), [(True, 29), (False, 29), (False, 1)])
-def test_each_grouping_has_the_gradient_of_all_experts(mixture, normalize, length):
+@pytest.mark.parametrize(
+    ("k", "normalize", "length"),
+    [(1, True, 29), (1, False, 29), (2, True, 29), (2, False, 29), (2, False, 1)],
+)
+def test_each_grouping_has_the_gradient_of_all_experts(mixture, k, normalize, length):
     x = TOKENS[:, :length]  # of three tokens, each block is one choice
     mask = np.arange(3 * length).reshape(3, length) % 5 > 0
     cotangent = normal(14, *x.shape) * mask[..., None]
 
     def sparse(params, x, mask):
-        options = {"num_experts_per_token": 2, "normalize_weights": normalize}
+        options = {"num_experts_per_token": k, "normalize_weights": normalize}
         return mixture(params, x, mask=mask, **options)[:3]
 
     def gradients(function):
@@ -92,7 +95,7 @@ def test_each_grouping_has_the_gradient_of_all_experts(mixture, normalize, lengt
         return jax.jit(jax.grad(loss, argnums=(0, 1)))(GATED, x)
 
     with jax.enable_x64(True), jax.numpy_rank_promotion("allow"):
-        expected = gradients(functools.partial(all_experts, normalize=normalize))
+        expected = gradients(functools.partial(all_experts, k=k, normalize=normalize))
     with jax.enable_x64(True):
         chex.assert_trees_all_close(gradients(sparse), expected, rtol=1e-9, atol=1e-9)
 

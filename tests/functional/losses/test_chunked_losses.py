@@ -117,6 +117,36 @@ def test_chunked_cross_entropy_of_scaled_and_biased_logits_and_its_gradients_equ
     assert np.abs(got[1][2]).min() > 1e-3
 
 
+@pytest.mark.parametrize("reduction", ["sum", "none"])
+@pytest.mark.parametrize(
+    ("scale", "value", "smoothing"),
+    [(1e4, 0, 0), (1, -np.inf, 0), (1, -np.inf, 0.1), (1, np.inf, 0), (1, np.inf, 0.1)],
+)
+def test_chunked_cross_entropy_of_huge_and_of_infinite_logits_equals_dense(
+    scale, value, smoothing, reduction
+):
+    hidden, table, labels = draw(7, np.float32)
+    bias = np.zeros(VOCAB, np.float32)
+    bias[3], labels[labels == 3] = value, 4
+    options = {"label_smoothing": smoothing, "reduction": reduction}
+
+    def chunked(*arrays):
+        return chunked_cross_entropy(*arrays[:2], labels, arrays[2], chunk_size=SIZE, **options)
+
+    def dense(hidden, table, bias):
+        return cross_entropy(unembed(table, hidden, bias), labels, **options)
+
+    def evaluate(function):
+        def total(*arrays):
+            losses, weights = function(*arrays)
+            return losses.sum(), (losses, weights)
+
+        gradients = jax.jit(jax.grad(total, (0, 1, 2), has_aux=True))
+        return gradients(scale * hidden, table, bias)
+
+    assert_close(evaluate(chunked), evaluate(dense), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_chunked_cross_entropy_of_narrow_hidden_states_is_no_worse_than_dense(dtype):
     hidden, table, labels = draw(2, np.float32, (64,))

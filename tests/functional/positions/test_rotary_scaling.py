@@ -104,7 +104,7 @@ def test_yarn_blends_as_the_reference(base, scaling):
     np.testing.assert_allclose(frequencies, reference_yarn(14, base, scaling), rtol=1e-12)
 
 
-@pytest.mark.parametrize("scaling", [QWEN_2_5_7B, LONGROPE])
+@pytest.mark.parametrize("scaling", [QWEN_2_5_7B, DEEPSEEK_V3, LONGROPE])
 def test_attention_factor_may_be_given(scaling):
     scaling = scaling._replace(attention_factor=0.83)
     assert scale_frequencies(unscaled(14, 1e4), 1e4, scaling)[1] == 0.83
