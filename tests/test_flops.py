@@ -54,7 +54,7 @@ def planned(changes, **settings):
 
 
 def step_flops(model, rows):
-    return trace_step(model, rows).flops
+    return trace_step(model.config, rows).flops
 
 
 def forward_flops(model, rows):

@@ -118,7 +118,7 @@ def show_position_array() -> Shown:
                 [[f"{difference:.2g}"] for difference in off],
             ),
         },
-        {"positions_10_by_6": viz.position_heatmap(table, title="Ten positions, six features")},
+        {"positions_10_by_6": viz.position_heatmaps({"Ten positions, six features": table})},
         {
             "positions_10_by_6": "The encoding of ten positions at width 6: the first two columns "
             "go up and down, the next two turn slowly, the last two hardly at all."

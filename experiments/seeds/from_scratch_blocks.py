@@ -19,11 +19,11 @@ from from_scratch_heads import (
     multi_head_params,
 )
 from from_scratch_inputs import word_tokenizer
+from histograms import draw_histograms
 from measures import count_numbers, largest_difference
 from scores import weights_of_scores
 from steps import Shown, Step, Table
 
-from jaxformer import viz
 from jaxformer.config import ModelConfig, SamplingConfig
 from jaxformer.functional import FeedForwardParams, feed_forward, layer_norm, linear
 from jaxformer.inference import sample
@@ -137,8 +137,8 @@ def show_layer_norm() -> Shown:
         "gradients. It finds the values more normal after it, but they are only moved and "
         "stretched: skewness and kurtosis stay what they were.",
         {"The first token": Table(columns, rows, [moments(before[0]), moments(after[0])])},
-        {"layer_norm": viz.distributions(
-            {"before layer norm": before[0], "after layer norm": after[0]}
+        {"layer_norm": draw_histograms(
+            {"before": np.asarray(before[0]), "after": np.asarray(after[0])}, x_label="value"
         )},
         {"layer_norm": "How the first token's features are distributed before and after layer "
          "norm: moved to mean 0 and stretched to variance 1, with the same shape."},

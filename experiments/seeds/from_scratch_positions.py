@@ -6,6 +6,7 @@ The second part of `transformer_from_scratch`. The document is cited by its line
 import jax
 import numpy as np
 from from_scratch_inputs import WORDS, names, word_tokenizer
+from matplotlib.figure import Figure
 from measures import largest_difference
 from positions import positions_by_array, positions_by_loop
 from steps import Shown, Step, Table
@@ -97,14 +98,13 @@ def show_positions_by_array() -> Shown:
 
 def show_heat_maps() -> Shown:
     figures = {
-        f"sinusoidal_base_{base}": viz.position_heatmap(
-            positions_by_array(10, 40, base=float(base)), title=f"base {base}"
+        f"sinusoidal_base_{base}": viz.position_heatmaps(
+            {f"base {base}": positions_by_array(10, 40, base=float(base))}
         )
         for base in (10, 1000)
     }
-    figures["sinusoidal_positions"] = viz.position_heatmap(
-        positions_by_array(50, 64, base=1000.0),
-        title="sinusoidal positions, base 1000",
+    figures["sinusoidal_positions"] = viz.position_heatmaps(
+        {"sinusoidal positions, base 1000": positions_by_array(50, 64, base=1000.0)}
     )
     return Shown(
         "Positions 0 to 9 at width 40, once with base 10 and once with base 1000. The first "
@@ -125,6 +125,21 @@ def show_heat_maps() -> Shown:
     )
 
 
+def draw_curves(table: np.ndarray) -> Figure:
+    """Curves of the rows of a table over the even dimensions, the odd ones, and all."""
+    figure = Figure((7, 6.5), dpi=150, layout="constrained")
+    dimensions = {"even": slice(0, None, 2), "odd": slice(1, None, 2), "all": slice(None)}
+    numbers = np.arange(table.shape[1])
+    labels = names("position", len(table))
+    panels = figure.subplots(3, 1, sharex=True)
+    for panel, (name, part) in zip(panels, dimensions.items(), strict=True):
+        panel.plot(numbers[part], table[:, part].T, ".-", label=labels)
+        panel.set(title=f"{name} dimensions", ylabel="value")
+    panels[-1].set_xlabel("dimension")
+    figure.legend(handles=panels[0].lines, loc="outside right upper")
+    return figure
+
+
 def show_curves() -> Shown:
     table = positions_by_array(10, 25, base=100.0)
     return Shown(
@@ -132,9 +147,7 @@ def show_curves() -> Shown:
         "are sines, then the odd ones, cosines, then all. The curve of position p starts at sin(p) "
         "or cos(p), and as the frequencies fall it goes to sin(0) = 0 or cos(0) = 1. The document "
         "plots these five positions too, but labels curve i as position 2i or 2i + 1.",
-        figures={
-            "sinusoidal_curves": viz.position_curves(table, range(5), title="base 100, width 25")
-        },
+        figures={"sinusoidal_curves": draw_curves(np.asarray(table[:5]))},
         captions={
             "sinusoidal_curves": "The encodings of positions 0 to 4 over their dimensions: "
             "that of position 0 is flat over sines and over cosines, and the others "
@@ -156,7 +169,11 @@ def show_similarities() -> Shown:
         f"near neighbours only: 0 and 5 have {similar[0, 5]:.4f}, 0 and 6, which are further "
         f"apart, {similar[0, 6]:.4f}.",
         {"Cosine similarity": Table(["cosine"], [f"{p} and {q}" for p, q in pairs], cells)},
-        {"cosine_distances": viz.cosine_distance_heatmap(table, title="cosine distance")},
+        {
+            "cosine_distances": viz.position_heatmaps(
+                {"": 1 - similar}, x_label="position", label="cosine distance"
+            )
+        },
         {
             "cosine_distances": "The cosine distance of every two of ten positions: 0 on the "
             "diagonal, nearly the same along any line beside it, and not always "

@@ -23,6 +23,7 @@ from four_words import (
     score_bytes,
     weights_by_mask_and_by_bias,
 )
+from histograms import draw_histograms
 from measures import largest_difference
 from steps import Document, Shown, Step, Table, main
 
@@ -102,11 +103,10 @@ def show_scaling() -> Shown:
             "Scaled scores": _square(drawn["scaled"]),
         },
         {
-            "score_distributions": viz.distributions(
+            "score_distributions": draw_histograms(
                 {"raw": np.asarray(raw).ravel(), "scaled": np.asarray(scaled).ravel()},
                 bins=60,
-                xlabel="score",
-                title="Scores of random queries and keys, width 8",
+                x_label="score of random queries and keys, width 8",
             )
         },
         {

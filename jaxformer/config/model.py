@@ -8,6 +8,7 @@ from typing import ClassVar
 from jaxformer.config.model_keys import ModelKeys
 from jaxformer.config.model_parts import LayerConfig
 from jaxformer.config.positions import (
+    IN_EMBEDDINGS,
     LongropeScalingConfig,
     PositionsConfig,
     RelativeConfig,
@@ -171,7 +172,7 @@ def _mistakes_of_layers(model: ModelConfig) -> Iterator[str]:
             )
     yield from _mistakes_of_attention_norms(model)
     kind, has_own = model.positions.kind, any(layer.positions for layer in (*first, *pattern))
-    if model.positions.acts_on == "embeddings" and has_own:
+    if kind in IN_EMBEDDINGS and has_own:
         yield (
             f"{kind} positions are added to the embeddings, which all layers share, got a layer "
             "with positions; remove them, or set model.positions = 'none'"

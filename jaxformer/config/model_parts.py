@@ -11,7 +11,7 @@ from jaxformer.config.checks import (
     PositiveInt,
     Width,
 )
-from jaxformer.config.positions import PositionsConfig
+from jaxformer.config.positions import IN_EMBEDDINGS, PositionsConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class LayerConfig(Config):
     attention_norm: bool | None = None
 
     def _mistakes(self) -> Iterator[str]:
-        if self.positions is not None and self.positions.acts_on == "embeddings":
+        if self.positions is not None and self.positions.kind in IN_EMBEDDINGS:
             yield (
                 f"{self.positions.kind} positions are added to the embeddings once, so they cannot "
                 "differ by layer; set model.positions instead, or choose another kind"

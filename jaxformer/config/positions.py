@@ -1,13 +1,9 @@
-"""Configs of position schemes and of the scaling of rotary ones, one class for each kind.
-
-`acts_on` says what a scheme changes: "embeddings", the "heads" of queries and keys, attention
-"scores", or "nothing".
-"""
+"""Configs of position schemes and of the scaling of rotary ones, one class for each kind."""
 
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from jaxformer.config.checks import Config, NonNegativeInt, PositiveFloat, PositiveInt, at_least
 
@@ -167,7 +163,6 @@ class RotaryConfig(Config):
         Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021.
     """
 
-    acts_on: ClassVar[str] = "heads"
     kind: Literal["rotary"] = "rotary"
     base: PositiveFloat = 10_000.0
     layout: Literal["half", "interleaved"] = "half"
@@ -184,7 +179,6 @@ class NoPositionsConfig(Config):
         Transformers", 2023.
     """
 
-    acts_on: ClassVar[str] = "nothing"
     kind: Literal["none"] = "none"
 
 
@@ -203,7 +197,6 @@ class SinusoidalConfig(Config):
         Vaswani et al., "Attention Is All You Need", 2017, section 3.5.
     """
 
-    acts_on: ClassVar[str] = "embeddings"
     kind: Literal["sinusoidal"] = "sinusoidal"
     base: PositiveFloat = 10_000.0
     layout: Literal["interleaved", "half"] = "interleaved"
@@ -218,7 +211,6 @@ class LearnedConfig(Config):
         Gehring et al., "Convolutional Sequence to Sequence Learning", 2017.
     """
 
-    acts_on: ClassVar[str] = "embeddings"
     kind: Literal["learned"] = "learned"
 
 
@@ -231,7 +223,6 @@ class AlibiConfig(Config):
         Extrapolation", 2022.
     """
 
-    acts_on: ClassVar[str] = "scores"
     kind: Literal["alibi"] = "alibi"
 
 
@@ -251,7 +242,6 @@ class RelativeConfig(Config):
         Transformer" (T5), 2020.
     """
 
-    acts_on: ClassVar[str] = "scores"
     kind: Literal["relative"] = "relative"
     num_buckets: Annotated[int, at_least(2)] = 32
     max_distance: PositiveInt = 128
@@ -269,3 +259,6 @@ PositionsConfig = (
     NoPositionsConfig | SinusoidalConfig | LearnedConfig | RotaryConfig | AlibiConfig
     | RelativeConfig
 )  # fmt: skip
+
+IN_EMBEDDINGS = ("sinusoidal", "learned")
+"""Kinds that are added to the embeddings, which all layers share."""

@@ -136,9 +136,7 @@ def read_special_tokens(
             values[name] = config_values.get(name)
         role = name.removesuffix("_token_id")
         if values.get(name) is None and tokenizer is not None and role in names:
-            by_name = tokenizer.special_id(names[role])
-            use_end = by_name is None and role == "eos"
-            values[name] = tokenizer.end_of_text if use_end else by_name
+            values[name] = tokenizer.special_id(names[role])
     fields: dict[str, Any] = _DEFAULTS | values
     ids = {name: _list_of(fields.get(name)) for name in _TOKEN_FIELDS}
     eos, suppressed = ids["eos_token_id"], _list_of(fields["suppress_tokens"])

@@ -18,7 +18,7 @@ from jaxformer.interop.chat_templates import HuggingFaceChatTemplate, load_chat_
 from jaxformer.interop.conversion.canonical import differences
 from jaxformer.interop.conversion.config_fields import ConfigFields, ProblemType
 from jaxformer.interop.conversion.family import Family, ModelKind, label_fields
-from jaxformer.interop.conversion.weights import tensors_of_params
+from jaxformer.interop.conversion.weights import tensor_slots, tensors_of_params
 from jaxformer.interop.families.registry import FAMILIES, MODEL_CLASSES, kind_of_params
 from jaxformer.interop.generation_config import (
     SpecialTokens,
@@ -247,7 +247,7 @@ def _family_for(
             values = ConfigFields(fields, "config.json", tensors)
             changes = differences(config, ModelConfig(**family.read(values, kind)))
             if not changes:
-                tensors_of_params(family, config, params, config.param_dtype)
+                tensor_slots(family, config, leaves)  # all parameters have a tensor
                 return family, fields
             reasons[name] = [f"it could with {changes[0]}", *changes[1:]]
         except (ConfigError, CheckpointError) as error:

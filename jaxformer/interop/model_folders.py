@@ -80,7 +80,7 @@ class HuggingFaceFolder:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the config and all weights; takes as long as reading them."""
-        files = sorted({tensor.path for tensor in self.tensors.values()})
+        files = sorted({tensor.path for tensor in self.tensors.values() if tensor.path})
         return sha256("".join(file_digest(path) for path in (self.path / CONFIG, *files)))
 
     def read_params(self, shardings: Any = None) -> Any:

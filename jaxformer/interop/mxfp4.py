@@ -37,7 +37,7 @@ def _dequantized(blocks: Tensor, scales: Tensor) -> Tensor:
     experts, outputs, *sizes = blocks.shape
     shape = (experts, 2 * int(np.prod(sizes)), outputs)
     read = functools.partial(_read, blocks, scales, shape)
-    return Tensor(blocks.path, np.dtype(ml_dtypes.bfloat16), shape, read)
+    return Tensor(shape, np.dtype(ml_dtypes.bfloat16), read, blocks.path)
 
 
 def _read(blocks: Tensor, scales: Tensor, shape: tuple[int, ...]) -> np.ndarray:

@@ -40,12 +40,17 @@ _PICKLES = {"pytorch_model.bin", "pytorch_model.bin.index.json"}
 
 
 class Tensor(NamedTuple):
-    """A tensor of an open file."""
+    """A tensor that is read or computed when it is needed."""
 
-    path: pathlib.Path
-    dtype: np.dtype[Any]
     shape: tuple[int, ...]
+    dtype: np.dtype[Any]
     read: Callable[[], np.ndarray]  # a copy of its data
+    path: pathlib.Path | None = None  # of the file that has it
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the tensor in bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
@@ -70,21 +75,8 @@ def read_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
                 f"got {code}; convert the tensor, or use another version of the model"
             )
         read = functools.partial(file.get_tensor, name)
-        tensors[name] = Tensor(path, np.dtype(_DTYPES[code]), shape, read)
+        tensors[name] = Tensor(shape, np.dtype(_DTYPES[code]), read, path)
     return tensors
-
-
-class LazyTensor(NamedTuple):
-    """A tensor that is computed when its file is written: `produce` returns it."""
-
-    shape: tuple[int, ...]
-    dtype: npt.DTypeLike
-    produce: Callable[[], npt.ArrayLike]
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the tensor in bytes."""
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 def write_tensor_file(
@@ -128,7 +120,7 @@ def open_tensors(folder: pathlib.Path) -> dict[str, Tensor]:
 
 def write_tensors(
     folder: pathlib.Path,
-    tensors: Mapping[str, LazyTensor],
+    tensors: Mapping[str, Tensor],
     *,
     max_shard_bytes: int = 5_000_000_000,
 ) -> None:
@@ -140,7 +132,7 @@ def write_tensors(
         max_shard_size=max_shard_bytes,
     )
     for file, names in split.filename_to_tensors.items():
-        shard = {name: tensors[name].produce() for name in names}
+        shard = {name: tensors[name].read() for name in names}
         write_tensor_file(folder / file, shard, {"format": "pt"})  # as transformers requires
     if split.is_sharded:
         index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}

@@ -23,7 +23,7 @@ from jaxformer.models.ring import ring_layout
 from jaxformer.modules.attention import AttentionContext
 from jaxformer.modules.mesh import mesh_axes, num_parts
 from jaxformer.modules.positions import Positions
-from jaxformer.modules.stacked_layers import Cache, caches_of_layers
+from jaxformer.modules.stacked_layers import Cache, cache_capacity, caches_of_layers
 
 AttentionFunctions = AttentionFunction | Mapping[str, AttentionFunction]
 """One attention function for all layers, or a dict of functions that layers choose by name."""
@@ -78,9 +78,7 @@ def _room(config: ModelConfig, num_tokens: int, cache: Cache | None) -> int:
     """Maximum row length: T, or the capacity of the caches; max_len if they have none."""
     if cache is None:
         return config.max_len if is_symbolic(num_tokens) else num_tokens
-    layers = caches_of_layers(cache)
-    whole = [layer.capacity for layer in layers if isinstance(layer, KVCache)]
-    return min([config.max_len, *whole[:1]])  # capacities are rounded up
+    return min(config.max_len, cache_capacity(cache) or config.max_len)  # it is rounded up
 
 
 def _over_devices(

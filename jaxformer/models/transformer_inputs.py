@@ -25,7 +25,7 @@ from jaxformer.functional.masks.base import Mask
 from jaxformer.functional.multi_head import KVCache, WindowCache
 from jaxformer.functional.taps import Taps, check_taps
 from jaxformer.modules.attention import AttentionContext
-from jaxformer.modules.stacked_layers import Cache, ScannedCache, caches_of_layers
+from jaxformer.modules.stacked_layers import Cache, ScannedCache, cache_capacity, caches_of_layers
 
 
 class TransformerInputs(TypedDict, total=False):
@@ -233,11 +233,9 @@ def _check_masks(
 
 def _capacity(cache: Cache, mask: jax.Array | Mask | None, bias: jax.Array | None) -> int:
     """Capacity of the caches of all keys, for a mask or bias; with windows alone, its own size."""
-    layers = caches_of_layers(cache)
-    whole = [layer.capacity for layer in layers if isinstance(layer, KVCache)]
     arrays = (array for array in (mask, bias) if isinstance(array, jax.Array))
     sizes = [array.shape[-1] for array in arrays if array.ndim]
-    return whole[0] if whole else max(sizes, default=1)
+    return cache_capacity(cache) or max(sizes, default=1)
 
 
 def _attention_array(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -96,12 +96,12 @@ _KERNELS: dict[str, tuple[AxisNames, Callable[[ModelConfig], tuple[int, ...]]]] 
 }
 
 
-def check_needs_no_context(config: ModelConfig, name: str, *, acts_on: tuple[str, ...]) -> None:
-    """Refuses windows, and positions that `acts_on` names, in a module called without a context."""
+def check_needs_no_context(config: ModelConfig, name: str, *, applied: Sequence[str] = ()) -> None:
+    """Refuses windows and positions, but for kinds applied before a `name` without a context."""
     for layer in config.layer_overrides:
         kind = layer.positions or config.positions
         stated = {
-            "positions": kind if kind.acts_on in acts_on else None,
+            "positions": None if kind.kind in ("none", *applied) else kind,
             "local_window_size": config.window_of(layer),
         }
         for key, value in stated.items():

@@ -8,6 +8,7 @@ import jax
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig
+from jaxformer.config.positions import IN_EMBEDDINGS
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.multi_head import KVCache, MultiHeadOutput, WindowCache
 from jaxformer.functional.taps import LayerTaps
@@ -35,7 +36,7 @@ class AttentionWeights(NamedTuple):
 
 
 class BlockOutput(NamedTuple):
-    """Result of a `Block`.
+    """Result of a `Block`, or of a `Stack`, which has caches, weights and taps of all layers.
 
     Args:
         x: float `[B, T, D]`.
@@ -46,8 +47,8 @@ class BlockOutput(NamedTuple):
     """
 
     x: jax.Array
-    cache: KVCache | WindowCache | None = None
-    cross_cache: KVCache | None = None
+    cache: Any = None
+    cross_cache: Any = None
     weights: AttentionWeights | None = None
     taps: dict[str, jax.Array] | None = None
 
@@ -168,7 +169,7 @@ class Block(nn.Module):
         """
         config, sublayers = self.config, 3 if self.cross_attention else 2
         if context is None:
-            check_needs_no_context(config, "Block", acts_on=("heads", "scores"))
+            check_needs_no_context(config, "Block", applied=IN_EMBEDDINGS)
             context = NO_CONTEXT
         if self.cross_attention and config.residual != "sequential":
             raise ConfigError(

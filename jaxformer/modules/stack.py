@@ -4,7 +4,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.taps import LayerTaps, Taps
 from jaxformer.modules.attention import NO_CONTEXT, AttentionContext, check_needs_no_context
-from jaxformer.modules.block import AttentionWeights, Block, BlockOutput, check_block_output
+from jaxformer.modules.block import Block, BlockOutput, check_block_output
 from jaxformer.modules.execution import REMAT_POLICIES, layer_execution
 from jaxformer.modules.stacked_layers import (
     GROUPS,
@@ -37,16 +37,6 @@ _RESIDUAL_AXES = ("batch", "sequence", "embed")
 # Sown collections are outputs of every layer; all others are stacked by layer, like parameters.
 _SOWN = ("losses", "intermediates")
 _STORED = nn.DenyList(_SOWN)
-
-
-class StackOutput(NamedTuple):
-    """Result of a `Stack`: x `[B, T, D]`, caches per layer, and weights and taps `[L, ...]`."""
-
-    x: jax.Array
-    cache: Cache | None = None
-    cross_cache: Cache | None = None
-    weights: AttentionWeights | None = None
-    taps: dict[str, jax.Array] | None = None
 
 
 class Stack(nn.Module):
@@ -86,7 +76,7 @@ class Stack(nn.Module):
         deterministic: bool = True,
         return_weights: bool = False,
         taps: Taps | None = None,
-    ) -> StackOutput:
+    ) -> BlockOutput:
         """Maps float `[B, T, D]` to `[B, T, D]`.
 
         Args:
@@ -109,7 +99,7 @@ class Stack(nn.Module):
         """
         config = self.config
         if contexts is None:
-            check_needs_no_context(config, "Stack", acts_on=("embeddings", "heads", "scores"))
+            check_needs_no_context(config, "Stack")
             contexts = NO_CONTEXT
         if isinstance(contexts, AttentionContext):
             contexts = [contexts] * config.num_layers
@@ -144,7 +134,7 @@ class Stack(nn.Module):
         weights, read = jax.tree.map(lambda *parts: jnp.concatenate(parts), *values)  # [L, ...]
         # Without a cache, returning cross_cache would keep keys and values of all layers alive.
         if cache is None:
-            return StackOutput(x, weights=weights, taps=read)
+            return BlockOutput(x, weights=weights, taps=read)
         new_cache, new_cross_cache = (
             join_caches(
                 [getattr(output, name) for output in outputs],
@@ -152,7 +142,7 @@ class Stack(nn.Module):
             )
             for name in ("cache", "cross_cache")
         )
-        return StackOutput(x, new_cache, cross_cache or new_cross_cache, weights, read)
+        return BlockOutput(x, new_cache, cross_cache or new_cross_cache, weights, read)
 
     def _make_block(self, name: str, x: jax.Array, group: list[LayerInputs]) -> nn.Module:
         """Creates the block that holds the stacked parameters of a group of layers."""
@@ -240,9 +230,7 @@ class Stack(nn.Module):
             functools.partial(rearrange, pattern="r p ... -> (r p) ..."), values
         )
         cross_caches = tuple(rows_first(cache) for cache in memory if cache is not None)
-        # The caches of the whole pattern take the place of those of a layer.
-        pattern_caches: tuple[Any, Any] = caches or None, cross_caches or None
-        return BlockOutput(x, pattern_caches[0], pattern_caches[1], weights, read)
+        return BlockOutput(x, caches or None, cross_caches or None, weights, read)
 
 
 def _run_layer(

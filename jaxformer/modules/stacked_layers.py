@@ -65,6 +65,12 @@ def caches_of_layers(cache: Cache | None) -> tuple[LayerCache, ...] | None:
     return cache.layers if isinstance(cache, ScannedCache) else cache
 
 
+def cache_capacity(cache: Cache) -> int | None:
+    """Capacity of the caches of all keys; None if all layers have windows."""
+    layers = caches_of_layers(cache)
+    return next((layer.capacity for layer in layers if isinstance(layer, KVCache)), None)
+
+
 def whole_caches(caches: Iterable[LayerCache | None]) -> tuple[LayerCache, ...]:
     """The caches of a layer pattern as the carry of a scan: with the arrays of all repeats."""
     return tuple(cache._replace(layer=None) for cache in caches if cache is not None)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxformer.config import ExperimentConfig, MeshConfig, ModelConfig
-from jaxformer.planning.settings import batch_rows, planned_model, step_of_config
+from jaxformer.planning.settings import batch_rows, planned_model, trace_step
 from jaxformer.runs.weights.shapes import param_shapes, split_shapes, state_shapes
 from jaxformer.training.parallel import bytes_per_device, num_row_parts
 
@@ -76,7 +76,7 @@ def memory_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNe
     rows = batch_rows(config, shards) // shards // config.training.accumulate_steps
     part = _part_of_model(config.model, sizes["tensor"])
     local_config = dataclasses.replace(config, mesh=MeshConfig(), model=part)
-    activations = step_of_config(local_config, rows).residual_bytes
+    activations = trace_step(local_config, rows).residual_bytes
     if config.model.remat != "none":
         plain = dataclasses.replace(local_config.model, remat="none", layers=(), first_layers=())
         activations += _kept_by_layer(dataclasses.replace(local_config, model=plain), rows)
@@ -109,7 +109,7 @@ def _kept_by_layer(config: ExperimentConfig, rows: int) -> int:
         )
         for n in (1, 2)
     )
-    num_bytes = [step_of_config(layers, rows).residual_bytes for layers in (one_layer, two_layers)]
+    num_bytes = [trace_step(layers, rows).residual_bytes for layers in (one_layer, two_layers)]
     return max(0, num_bytes[1] - num_bytes[0]) // num_layers(param_shapes(planned_model(one_layer)))
 
 

@@ -15,7 +15,7 @@ from jaxformer.flops import Flops
 from jaxformer.planning.collectives import Collective, expected_collectives, seconds_of
 from jaxformer.planning.compiler import CompiledStep, compile_step, topology_devices
 from jaxformer.planning.memory import MemoryNeeds, memory_needs, memory_traffic, state_needs
-from jaxformer.planning.settings import batch_rows, planned_model, step_of_config
+from jaxformer.planning.settings import batch_rows, planned_model, trace_step
 from jaxformer.runs import TextModel
 from jaxformer.runs.weights.shapes import param_shapes
 from jaxformer.training.parallel import axis_sizes, num_row_parts
@@ -154,7 +154,7 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
         collectives = step.collectives
     parts = num_row_parts(sizes) * config.training.accumulate_steps
     local_config = dataclasses.replace(model.config, mesh=MeshConfig())
-    flops = step_of_config(local_config, rows // parts).flops.times(parts)
+    flops = trace_step(local_config, rows // parts).flops.times(parts)
     peak = accelerator.bfloat16 if config.model.dtype == "bfloat16" else accelerator.float32
     return Plan(
         config=config, model=model, place=place, sizes=sizes, rows=rows,

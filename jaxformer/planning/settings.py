@@ -62,16 +62,12 @@ class TracedStep(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def step_of_config(config: ExperimentConfig, rows: int) -> TracedStep:
-    """`trace_step` of the model of a config, remembered."""
-    # The config has no mesh, since it may be one device's share of a model, which no mesh divides.
-    return trace_step(planned_model(config), rows)
-
-
-def trace_step(model: TextModel, rows: int) -> TracedStep:
+def trace_step(config: ExperimentConfig, rows: int) -> TracedStep:
     """Traces both passes of a micro-batch of some rows on one device; computes nothing."""
-    # Automatic attention counts as what runs without a fused kernel.
-    config, (params, frozen) = model.config, split_shapes(model)
+    # Automatic attention counts as what runs without a fused kernel. The config may be one device's
+    # share of a model, without its mesh.
+    model = planned_model(config)
+    params, frozen = split_shapes(model)
     loss = checked_loss(model.loss(config.training.label_smoothing), combine_of(config.lora))
 
     def passes(params: Any, frozen: Any, batch: Any, rng: jax.Array) -> tuple[Any, Any]:

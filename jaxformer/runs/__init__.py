@@ -3,7 +3,7 @@
 from jaxformer.runs.convert import convert
 from jaxformer.runs.data.view import DataView, SharedTexts
 from jaxformer.runs.folder.files import Verified, read_run_config, verify_run
-from jaxformer.runs.inspection import BatchReport, DataReport, inspect_data
+from jaxformer.runs.inspection import DataReport, inspect_data
 from jaxformer.runs.opening import open_run
 from jaxformer.runs.positions import Positions, model_positions
 from jaxformer.runs.tasks import task_class
@@ -25,7 +25,6 @@ from jaxformer.runs.train import train_run
 from jaxformer.runs.weights.preparing import prepare_task
 
 __all__ = [
-    "BatchReport",
     "ChatModel",
     "ClassScore",
     "ClassificationTask",

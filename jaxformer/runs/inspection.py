@@ -15,26 +15,8 @@ from jaxformer.training.data import batch_at
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BatchReport:
-    """The training batch of a step.
-
-    Args:
-        step: step of the batch, from 0.
-        arrays: dtype and shape of each array, by name.
-        predicted: (labels that count in the loss, all labels); None if there are no labels.
-        rows: texts of the first rows, by name, such as "source" and "target". For a mixture,
-            "source" is the name of the row's source.
-    """
-
-    step: int
-    arrays: dict[str, str]
-    predicted: tuple[int, int] | None
-    rows: tuple[dict[str, str], ...]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class DataReport:
-    """Description of the data that a model will be trained on, as far as its task provides it.
+    """Description of the data that a model will be trained on, and of the batch of a step.
 
     Args:
         task: the task, with its model and the summary of its data.
@@ -42,13 +24,20 @@ class DataReport:
             reads them, and the overlap of validation and training data.
         steps_per_epoch: steps in an epoch; None if unknown, and for a mixture, which logs the
             epochs of each source.
-        batch: the training batch of a step.
+        step: step of the batch, from 0.
+        arrays: dtype and shape of each array of the batch, by name.
+        predicted: (labels that count in the loss, all labels); None if there are no labels.
+        rows: texts of the first rows, by name, such as "source" and "target". For a mixture,
+            "source" is the name of the row's source.
     """
 
     task: Task
     view: DataView
     steps_per_epoch: float | None
-    batch: BatchReport
+    step: int
+    arrays: dict[str, str]
+    predicted: tuple[int, int] | None
+    rows: tuple[dict[str, str], ...]
 
 
 def inspect_data(
@@ -73,7 +62,7 @@ def inspect_data(
     Example:
         >>> from jaxformer.config import load_config
         >>> report = inspect_data(load_config("configs/phrasebook_topics.toml"), step=5)
-        >>> report.view.unit, report.batch.step, sorted(report.batch.rows[0])
+        >>> report.view.unit, report.step, sorted(report.rows[0])
         ('texts', 5, ['label', 'text'])
     """
     runner = training_runner(config)
@@ -94,10 +83,8 @@ def inspect_data(
         task=prepared,
         view=prepared.data_view(),
         steps_per_epoch=getattr(batches, "batches_per_epoch", None),
-        batch=BatchReport(
-            step=step,
-            arrays={name: f"{array.dtype}{list(array.shape)}" for name, array in arrays.items()},
-            predicted=None if labels is None else (int((labels != IGNORE).sum()), labels.size),
-            rows=tuple(shown),
-        ),
+        step=step,
+        arrays={name: f"{array.dtype}{list(array.shape)}" for name, array in arrays.items()},
+        predicted=None if labels is None else (int((labels != IGNORE).sum()), labels.size),
+        rows=tuple(shown),
     )

@@ -154,16 +154,17 @@ def start_run(
     run_task, data = _with_batches(prepared, runner)
     if is_resumed:
         files.check_same_run(folder, run_task.config, run_task.summary, trained)
-    start, source = None, None if trained else run_task.source
-    if is_resumed and config.lora is not None:
-        start, source = load_base(run_task.model, folder, runner, base), None
     _log_settings(run_task, data)
-    if source is not None:
-        start = _started_from(source, run_task.model, runner)
+    start = None
+    if is_resumed and config.lora is not None:
+        start = load_base(run_task.model, folder, runner, base)
+    elif run_task.source is not None and not trained:
+        start = _started_from(run_task.source, run_task.model, runner)
     recipe = _recipe(run_task.model, start)
     values = {"data": run_task.summary.fingerprint, "the newest checkpoint": trained}
-    if source is not None and runner.num_hosts > 1:  # the digest reads all weights
-        values["init_from"] = f"{source.name}, {source.digest}"
+    if run_task.source is not None and not trained and runner.num_hosts > 1:
+        # The digest reads all weights.
+        values["init_from"] = f"{run_task.source.name}, {run_task.source.digest}"
     require_same("data", values)
     in_first_process("start the run folder", lambda: _write_folder(folder, run_task))
     _require_shared(folder)

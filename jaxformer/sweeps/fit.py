@@ -95,12 +95,11 @@ def fit_sweep(
     traced = {name for name in takes if _are_numbers(values[name])}
     static = sorted(takes - traced)
     combinations = combine_values(values)
-    # By their places in the lists, because values need be neither equal to themselves nor hashable.
-    places = combine_values({name: range(len(options)) for name, options in values.items()})
     makers: dict[tuple[int, ...], Callable[..., Trial]] = {}
     specs = []
-    for name, options, place in zip(name_runs(combinations), combinations, places, strict=True):
-        compiled_in = tuple(place[key] for key in static)
+    for name, options in zip(name_runs(combinations), combinations, strict=True):
+        # By identity, because values need be neither equal to themselves nor hashable.
+        compiled_in = tuple(id(options[key]) for key in static)
         numbers = {key: number for key, number in options.items() if key in {"seed", *traced}}
         if compiled_in not in makers:
             maker = functools.partial(make, **{key: options[key] for key in static})

@@ -81,11 +81,6 @@ class AttentionSizes:
         """Query heads per key head, N / K."""
         return self.num_heads // self.kv_heads
 
-    @property
-    def square(self) -> "AttentionSizes":
-        """The same sizes with as many queries as keys."""
-        return dataclasses.replace(self, num_queries=self.num_keys)
-
 
 DEFAULT_SIZES = AttentionSizes()
 

@@ -107,7 +107,7 @@ def assert_causal(attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES) -
     rule = "causal: the output at t must depend on the inputs up to t, and on no later ones"
     magnitudes = influence(
         lambda inputs: shaped(attention)(*inputs, is_causal=True),
-        draw(sizes.square),
+        draw(dataclasses.replace(sizes, num_queries=sizes.num_keys)),
         rule=rule,
         output_axes=(1,),
         input_axes=(1,),

@@ -1,6 +1,5 @@
 """Text to token arrays in NumPy: tokenizers, corpora, pairs, labels, batches, scores."""
 
-from jaxformer.storage import default_cache_dir
 from jaxformer.text.batches.batches import Batches, Host
 from jaxformer.text.batches.buckets import BucketedBatches
 from jaxformer.text.batches.corruption import MaskedBatches
@@ -60,7 +59,6 @@ __all__ = [
     "build_stream",
     "byte_tokenizer",
     "check_messages",
-    "default_cache_dir",
     "encode_conversations",
     "encode_labelled",
     "encode_pairs",

@@ -27,12 +27,10 @@ def synthetic_pairs(
     max_len: int,
     seed: int,
 ) -> tuple[_Pairs, _Pairs]:
-    """Pairs of random sequences for training and validation, as (sources, targets) each.
+    """Different random sequences and their targets, for training and validation.
 
-    Targets are copies, reversals or sorted sequences, as `task` says; texts are words such as "s07
-    s03". All sequences differ, so no validation sequence is trained on. Each length, in symbols,
-    gets the same number of sequences. If a length has fewer, all of them are used, and longer
-    lengths get more. Raises ConfigError if there are fewer sequences than requested.
+    Each length gets the same number of sequences, as far as it has so many; texts are words such as
+    "s07 s03".
     """
     require_seed(seed)
     counts = _counts(num_pairs, num_validation, num_symbols, min_len, max_len)

@@ -168,18 +168,11 @@ def shared_programs(make: Callable[..., Trial], loop: LoopConfig, runner: Runner
 
 def shared_evaluation(loss: LossFunction, runner: Runner) -> Program:
     """Program of the evaluation step of a loss, (params, batch) to sums; kept as above."""
-    return _shared(_evaluation, loss, runner) if is_value(loss) else _evaluation(loss, runner)
+    return _shared(_evaluation, loss, runner)
 
 
 def _evaluation(loss: LossFunction, runner: Runner) -> Program:
     return runner.compile_eval(make_eval_step(loss, axis_name=runner.axis_name))
-
-
-def is_value(part: Any) -> bool:
-    """Whether a part of a program, such as a loss, is compared by its fields."""
-    # No other function would ever equal one, and what it holds would be kept in vain.
-    kind = type(part)
-    return kind.__eq__ is not object.__eq__ and kind.__hash__ is not None
 
 
 def _shared(function: Callable[..., T], *args: Any) -> T:

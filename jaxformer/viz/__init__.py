@@ -2,27 +2,16 @@
 
 from jaxformer.viz.attention import attention_heatmaps
 from jaxformer.viz.attention_page import AttentionPage, attention_page
-from jaxformer.viz.distributions import distributions
-from jaxformer.viz.positions import (
-    cosine_distance_heatmap,
-    position_bias_curves,
-    position_curves,
-    position_heatmap,
-    rotary_heatmaps,
-)
+from jaxformer.viz.positions import position_bias_curves, position_heatmaps
 from jaxformer.viz.runs import loss_curves, sweep_curves, time_bars
 
 __all__ = [
     "AttentionPage",
     "attention_heatmaps",
     "attention_page",
-    "cosine_distance_heatmap",
-    "distributions",
     "loss_curves",
     "position_bias_curves",
-    "position_curves",
-    "position_heatmap",
-    "rotary_heatmaps",
+    "position_heatmaps",
     "sweep_curves",
     "time_bars",
 ]

@@ -122,8 +122,8 @@ def test_every_line_has_its_translation_in_its_place(
         *("" if best is None else best[0].text for best in translations_of(translator)), "",
     ]  # fmt: skip
     first, second = printed.err.splitlines()
-    assert first.startswith("jaxformer: line 2 was not translated: a sentence to translate must")
-    assert first.endswith("got ''; write one")
+    assert first.startswith("jaxformer: line 2 was not translated: a text must have 1 to ")
+    assert first.endswith("got 0 for ''; write some text")
     assert second.startswith("jaxformer: line 4 was not translated: ") and "got 13" in second
 
 
@@ -156,8 +156,8 @@ MISTAKES = {
     ("one two", "--beam-size", 2, "--num-best", 3): "got num_best=3 and beam_size=2",
     ("one two", "--file", "a.txt"): "give texts or --file, not both",
     ("--file", "absent.txt"): "absent.txt",
-    ("one", ""): "must have text, got ''",
-    ("one " * 12,): "at most max_len=12 tokens",
+    ("one", ""): "got 0 for ''; write some text",
+    ("one " * 12,): "1 to max_len=12 tokens, got 13",
     ("one two", "--step", 7): "no checkpoint of step 7",
 }  # fmt: skip
 

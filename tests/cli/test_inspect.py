@@ -17,7 +17,7 @@ def test_inspect_prints_figures_and_rows_and_makes_no_run_folder(inspected, caps
     assert f"training     1 document, {train:,.0f} tokens" in lines
     windows = -(-(train - 1) // 32)
     assert lines[3].startswith(f"epoch        {windows / 16:.3g} steps; training.steps = 20 is ")
-    assert "             8 of 8 validation lines of 40 characters or more" in printed
+    assert "shared       8 of 8 validation lines of 40 characters or more" in printed
     assert "             - the cat sat on the mat; the dog sat on the log." in lines
     assert "loss         512 of 512 labels are counted; each label is one token" in lines
     assert lines[lines.index("row 1") - 2] == "row 0" and "row 2" not in lines
@@ -70,7 +70,7 @@ def test_pairs_and_labels_have_names(inspected, capsys, tmp_path):
     flags = ["--data.paths", tmp_path / "rows.tsv", "--training.batch-tokens", 64]
     printed = output(capsys, "inspect", "reverse", *flags, "--training.devices", 1).out
     assert "  source: s" in printed and "  target: t" in printed
-    assert " validation pair also in the training data" in printed
+    assert " validation target also in the training data" in printed
     flags = ["--training.devices", 1, "--rows", 1]
     printed = output(capsys, "inspect", "phrasebook_topics", *flags).out
     assert "  label: " in printed and "  text: " in printed and "row 1" not in printed

@@ -68,8 +68,8 @@ def test_mistakes_of_plot_attention_get_one_line(translator, tmp_path, monkeypat
         (["one two", "--step", 7], "no checkpoint of step 7"),
         (["one two", "--target", " "], "a target must have 1 to 11 tokens, got 0; write some"),
         (["one two", "--target", "eins " * 12], "must have 1 to 11 tokens, got 12; shorten it"),
-        ([""], "must have text, got ''"),
-        (["one " * 12], "at most max_len=12"),
+        ([""], "got 0 for ''; write some text"),
+        (["one " * 12], "1 to max_len=12 tokens, got 13"),
     ):
         assert message in one_line(capsys, "plot", "attention", translator, *words)
     assert list(tmp_path.iterdir()) == []

@@ -24,7 +24,7 @@ def test_page_has_all_that_a_step_shows_beside_it(tmp_path):
         return Shown(
             "Less is < `more`.",
             {"Two & two": Table(["a", "b"], ["x <1>"], [[1.5, 2.25]], digits=1)},
-            {"unit_table": viz.position_heatmap(np.eye(3))},
+            {"unit_table": viz.position_heatmaps({"": np.eye(3)})},
             {"unit_table": "Ones on the diagonal."},
             {"viewer": "<!doctype html>"},
         )

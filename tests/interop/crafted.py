@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 from safetensors.numpy import save
 
-from jaxformer.interop.safetensors import LazyTensor
+from jaxformer.interop.safetensors import Tensor
 
 ARRAYS = {
     "scalar": np.array(2.5),
@@ -30,6 +30,6 @@ def valid(arrays=ARRAYS, metadata=None):
 def lazy(arrays):
     """Arrays as they are written."""
     return {
-        name: LazyTensor(array.shape, array.dtype, lambda array=array: array)
+        name: Tensor(array.shape, array.dtype, lambda array=array: array)
         for name, array in arrays.items()
     }

@@ -110,12 +110,6 @@ def test_ids_are_those_of_the_first_file_that_has_them(tmp_path):
     )  # fmt: skip
 
 
-def test_end_whose_name_the_tokenizer_lacks_is_the_end_of_text(tmp_path):
-    names = {"eos_token": "<gone>", "pad_token": "<gone>"}
-    special = read(tmp_path, None, None, names, tokenizer=byte_tokenizer())
-    assert (special.eos, special.pad) == ((byte_tokenizer().end_of_text,), None)
-
-
 def test_only_tokens_are_read_for_a_model_that_generates_nothing(tmp_path):
     values = {"pad_token_id": 5, "bos_token_id": [1, 2], "typical_p": 0.9, "do_sample": "?"}
     (tmp_path / "generation_config.json").write_text(json.dumps(values))

@@ -12,6 +12,7 @@ from jaxformer import runs
 from jaxformer.cli import main
 from jaxformer.interop import HuggingFaceModel
 from tests.interop import ours
+from tests.interop.tables import VARIANTS
 from tests.interop.tokenizer_folders import FOLDERS
 
 pytestmark = pytest.mark.parity
@@ -132,17 +133,11 @@ def test_text_is_translated_as_in_transformers(name, tmp_path):
 
 # What each is trained on, and what is made of it.
 FINE_TUNED = {
-    "gpt2": ("files", "{text}", "batch_size = 2", "decoder", "GPT2LMHeadModel"),
-    "bert": (
-        "labelled", "{text}\t{label}", "batch_tokens = 96", "classifier",
-        "BertForSequenceClassification",
-    ),
-    "marian": ("pairs", "{text}\t{text}", "batch_tokens = 96", "encoder_decoder", "MarianMTModel"),
-    "t5": (
-        "pairs", "{text}\t{text}", "batch_tokens = 96", "encoder_decoder",
-        "T5ForConditionalGeneration",
-    ),
-}  # fmt: skip
+    "gpt2": ("files", "{text}", "batch_size = 2", "gpt2"),
+    "bert": ("labelled", "{text}\t{label}", "batch_tokens = 96", "bert-classes"),
+    "marian": ("pairs", "{text}\t{text}", "batch_tokens = 96", "marian"),
+    "t5": ("pairs", "{text}\t{text}", "batch_tokens = 96", "t5"),
+}
 # What the classifiers of BERT have between the encoder and their scores.
 HEADS = {"classifier": 'pooling = "first"\npooler = "tanh"\nhead_bias = true'}
 
@@ -154,7 +149,8 @@ def test_folder_that_was_fine_tuned_with_lora_computes_the_same_there(name, tmp_
 
     (tmp_path / "base").mkdir()
     make(name, tmp_path / "base", std=0.1)
-    source, line, batch, kind, class_name = FINE_TUNED[name]
+    source, line, batch, tuned = FINE_TUNED[name]
+    kind, class_name = VARIANTS[tuned].kind, VARIANTS[tuned].class_name
     words = ("work", "night", "12", "is")
     texts = [f"{TEXT} {word} {other}" for word in words for other in words]
     lines = [line.format(text=text, label=("good", "bad")[i % 2]) for i, text in enumerate(texts)]

@@ -33,8 +33,12 @@ config = full_config(sys.argv[1])
 if sys.argv[2] == "mesh":
     config = dataclasses.replace(config, mesh=MESH)
 plan = make_plan(config, ACCELERATORS["v5p"], topology="2x2x1")
-print(json.dumps({"failure": plan.compiled.failure, "sizes": plan.sizes,
-                  "total": plan.compiled.total, "seconds": plan.compiled.seconds}))
+step, needs = plan.compiled, plan.needs
+print(json.dumps({
+    "failure": step.failure, "sizes": plan.sizes, "total": step.total, "seconds": step.seconds,
+    "arguments": step.arguments, "state": needs.parameters + needs.optimizer + needs.average,
+    "collectives": [collective.kind for collective in plan.collectives],
+}))
 """
 
 
@@ -65,6 +69,9 @@ def test_step_compiles_for_a_tpu(name, runner):
     assert report["failure"] is None and report["total"] < 95 * 2**30
     sizes = [report["sizes"][axis] for axis in ("data", "fsdp", "tensor")]
     assert sizes == ([4, 1, 1] if runner == "pmap" else [1, 2, 2])
+    # Arrays are padded to tiles, and the batch is an argument, too.
+    assert report["arguments"] >= report["state"]
+    assert {"all-reduce", *["all-gather"] * (runner == "mesh")} <= {*report["collectives"]}
 
 
 @pytest.mark.slow

@@ -42,7 +42,8 @@ def test_decoder_report_counts_documents_and_shows_the_batch_of_training(tmp_pat
     report = runs.inspect_data(config, 5, rows=8)
     assert not (tmp_path / "run").exists()
     size = sum(len(document) + 1 for document in DOCUMENTS)  # each has an end
-    assert (report.view.unit, report.view.train, report.view.validation) == ("documents", 8, 2)
+    assert (report.view.unit, report.view.validation) == ("documents", 2)
+    assert report.task.summary.documents == 8
     assert report.task.summary.train_tokens == size
     assert report.task.summary.validation_tokens == sum(
         len(document) + 1 for document in VALIDATION
@@ -50,16 +51,13 @@ def test_decoder_report_counts_documents_and_shows_the_batch_of_training(tmp_pat
     assert report.steps_per_epoch == -(-(size - 1) // 12) / 8
     (lengths,) = report.view.lengths.values()
     assert (lengths.min(), lengths.max()) == (6, len(DOCUMENTS[1]) + 1)
-    shared = {texts.name.split()[0]: texts for texts in report.view.shared}
-    assert (shared["documents"].shared, shared["documents"].total) == (0, 2)
-    assert (shared["paragraphs"].shared, shared["paragraphs"].total) == (0, 2)
-    assert (shared["lines"].shared, shared["lines"].total) == (1, 2)
-    assert shared["lines"].examples == (LONG,)
+    (lines,) = report.view.shared
+    assert (lines.shared, lines.total, lines.examples) == (1, 2, (LONG,))
 
     batch = batch_of_training(config, 5)
-    assert report.batch.predicted == (int((batch["labels"] != -1).sum()), 8 * 12)
+    assert report.predicted == (int((batch["labels"] != -1).sum()), 8 * 12)
     decode, end = tiny.prepare(config).tokenizer.decode, batch["tokens"].max()
-    for row, said in enumerate(report.batch.rows):
+    for row, said in enumerate(report.rows):
         shown, before = "", True  # that the token is not predicted
         tokens, labels = batch["tokens"][row], batch["labels"][row]
         real = batch["segment_ids"][row] != 0 if packing == "documents" else labels != -1
@@ -79,7 +77,7 @@ def test_a_row_of_padding_has_no_text():
 
 def test_masked_windows_are_shown_with_their_masks(tmp_path):
     config = test_masked.config(tmp_path)
-    (row, *_), batch = runs.inspect_data(config, 3).batch.rows, batch_of_training(config, 3)
+    (row, *_), batch = runs.inspect_data(config, 3).rows, batch_of_training(config, 3)
     tokenizer = tiny.prepare(config).tokenizer
     tokens = batch["tokens"][0, : batch["lengths"][0]]
     (mask,) = tokenizer.token_texts([tokenizer.mask])
@@ -96,15 +94,14 @@ def test_pairs_are_shown_with_lengths_and_what_is_shared(tmp_path):
     config = test_translation.config(tmp_path, data={"validation_paths": paths})
     report = runs.inspect_data(config, 1, rows=99)
     shared = {texts.name: texts.shared for texts in report.view.shared}
-    assert shared == {"sources": 1, "targets": 1, "pairs": 1}
-    assert report.view.shared[2].examples == (test_translation.LINES[0],)
+    assert shared == {"sources": 1, "targets": 1}
     pairs = dict(test_translation.pairs())
     assert [*report.view.lengths] == ["sources", "targets"]
     # Half have three words and the end of text, half four.
     assert np.unique(report.view.lengths["targets"], return_counts=True)[1].tolist() == [20, 20]
     batch = batch_of_training(config, 1)
-    assert len(report.batch.rows) == (batch["lengths"] > 0).sum()
-    for row, size in zip(report.batch.rows, batch["lengths"], strict=False):
+    assert len(report.rows) == (batch["lengths"] > 0).sum()
+    for row, size in zip(report.rows, batch["lengths"], strict=False):
         assert pairs[row["source"].removesuffix("‖")] == row["target"].removesuffix("‖")
         assert len(row["target"].split()) + 1 == size and row["target"].endswith("‖")
 
@@ -133,7 +130,7 @@ class Own(runs.TableTask):
 def test_task_of_ones_own_is_described(tmp_path):
     config = tiny.config(tmp_path, architecture="encoder", data={"source": "labelled"})
     report = runs.inspect_data(config, task=Own)
-    assert (report.view.unit, report.view.train, report.view.validation) == ("texts", 3, 2)
+    assert (report.view.unit, report.view.validation) == ("texts", 2)
     assert [(texts.shared, texts.total) for texts in report.view.shared] == [(1, 2)]
-    assert sorted(row["text"] for row in report.batch.rows) == ["a", "a", "b"]
+    assert sorted(row["text"] for row in report.rows) == ["a", "a", "b"]
     assert report.task.marks == ""

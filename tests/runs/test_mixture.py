@@ -89,15 +89,14 @@ def test_masks_of_a_source_do_not_depend_on_the_batches(tmp_path):
 def test_inspection_names_the_source_of_each_row(tmp_path):
     with tiny.logged() as lines:
         report = runs.inspect_data(experiment(tmp_path), step=4, rows=8)
-    assert [row["source"] for row in report.batch.rows] == ["web", "web", "web", "code"] * 2
-    for row in report.batch.rows:
+    assert [row["source"] for row in report.rows] == ["web", "web", "web", "code"] * 2
+    for row in report.rows:
         words = set(row["text"].replace("‹", " ").replace("›", " ").replace("‖", " ").split())
         assert len({word.strip(".") for word in words} & set(WORDS[row["source"]])) > 1
     assert report.steps_per_epoch is None and report.view.unit == "documents"
     assert lines[0].startswith("web: 75% of the sequences")
-    assert (
-        report.view.train + report.view.validation == sum(COUNTS.values()) + 2
-    )  # one of each is cut
+    documents = report.task.summary.documents + report.view.validation
+    assert documents == sum(COUNTS.values()) + 2  # one of each is cut
 
 
 def test_source_that_is_too_short_is_named_in_one_line(tmp_path):

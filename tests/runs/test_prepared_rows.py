@@ -56,8 +56,8 @@ def test_rows_of_an_own_task_are_encoded_anew(tmp_path):
 def test_inspect_describes_a_sample_of_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(corpora, "_SAMPLE", 300)
     report = runs.inspect_data(experiment(tmp_path, "pairs"))
-    assert report.view.train == len(TEXTS) - report.view.validation > 0
+    assert report.task.summary.documents == len(TEXTS) - report.view.validation > 0
     assert [shared.name for shared in report.view.shared] == [
-        "sources, in a sample", "targets, in a sample", "pairs, in a sample",
+        "sources, in a sample", "targets, in a sample"
     ]  # fmt: skip
     assert all(texts.shared == 0 for texts in report.view.shared)

@@ -7,7 +7,6 @@ from jaxformer import runs, text
 from jaxformer.cli import main
 from jaxformer.config import config_to_toml
 from jaxformer.errors import CheckpointError
-from jaxformer.text.tables import documents as document_table
 from jaxformer.text.tables.documents import paragraphs
 from tests.cli.commands import one_line
 from tests.runs import tiny
@@ -40,7 +39,7 @@ def test_run_is_trained_and_opened(tmp_path):
 def test_nothing_is_read_or_trained_again(tmp_path, monkeypatch):
     config = experiment(tmp_path, tokenizer={"kind": "bpe", "vocab_size": 300})
     first, lines = tiny.logged_of_data(config)
-    monkeypatch.setattr(document_table, "read_pieces", None)
+    monkeypatch.setattr(text.Documents, "rows", None)
     monkeypatch.setattr(text, "train_bpe", None)
     again, same_lines = tiny.logged_of_data(config)
     assert again.summary == first.summary and same_lines == lines

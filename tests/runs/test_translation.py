@@ -194,8 +194,8 @@ def test_sentence_is_translated_as_it_would_be_alone(run, validation):
 @pytest.mark.parametrize(
     ("sentences", "message"),
     [
-        (["one two", " "], "text 1: .*must have text"),
-        (["one " * 12], "at most max_len=12 tokens.*got 13 for 'one one"),
+        (["one two", " "], "text 1: a text must have 1 to max_len=12 tokens, got 0 for ' '; write"),
+        (["one " * 12], r"got 13 for 'one one one one one \.\.\.'; shorten it"),
         ("one two", "texts must be a list of texts"),
     ],
 )

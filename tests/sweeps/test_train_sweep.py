@@ -150,17 +150,11 @@ def test_a_sweep_starts_from_a_run(swept, tmp_path):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (
-            {"optimizer.lerning_rate": [1]},
-            "unknown key optimizer.lerning_rate; did you mean",
-        ),
+        ({"optimizer.lerning_rate": [1]}, "unknown key optimizer.lerning_rate; did you mean"),
         ({"optimizer.learning_rate": [1e-3, -1.0]}, "learning_rate"),
         ({"lora": [LoraConfig()], "init_from": ["x"]}, "got lora; remove it"),
         ({"training.runner": ["mesh"]}, "got a mesh; remove it"),
-        (
-            {"training.runner": ["pmap"], "training.devices": [99]},
-            "training.devices=99, but this machine has",
-        ),
+        ({"training.runner": ["pmap"], "training.devices": [99]}, "devices=99, but this machine"),
     ],
 )
 def test_mistakes_get_one_line(tmp_path, values, message):

@@ -108,7 +108,7 @@ def _show_data(report: "DataReport") -> None:
     column = f" of the {columns[-1]}" if len(columns) > 1 else ""
     summary, steps = report.task.summary, report.task.config.training.steps
     for name, count, tokens in (
-        ("training", view.train, summary.train_tokens),
+        ("training", summary.documents or None, summary.train_tokens),
         ("validation", view.validation, summary.validation_tokens),
     ):
         sizes = [] if count is None else [counted(count, view.unit)]
@@ -122,15 +122,15 @@ def _show_data(report: "DataReport") -> None:
 
 def _show_batch(report: "DataReport") -> None:
     """Prints the arrays of a batch, what they contain, and a few rows."""
-    batch, unit = report.batch, report.task.model.unit
-    arrays = "; ".join(f"{name} {array}" for name, array in batch.arrays.items())
-    show_named("batch", f"of step {batch.step:,}: {arrays}")
-    if batch.predicted is not None:
-        count, total = batch.predicted
+    unit = report.task.model.unit
+    arrays = "; ".join(f"{name} {array}" for name, array in report.arrays.items())
+    show_named("batch", f"of step {report.step:,}: {arrays}")
+    if report.predicted is not None:
+        count, total = report.predicted
         show_named("loss", f"{count:,} of {total:,} labels are counted; each label is one {unit}")
-    if batch.rows and report.task.marks:
+    if report.rows and report.task.marks:
         show_named("marks", report.task.marks)
-    for index, row in enumerate(batch.rows):
+    for index, row in enumerate(report.rows):
         show(f"row {index}")
         for name, text in row.items():
             shown = _cut(text, _MOST)

@@ -137,16 +137,12 @@ def plot_profile(run: pathlib.Path, *, output: pathlib.Path = pathlib.Path("prof
 
 
 def _draw(positions: "Positions", title: str) -> "Figure":
-    import numpy as np
-
     from jaxformer import viz
 
     if positions.kind == "rotary":
-        return viz.rotary_heatmaps(*positions.values, title=title)
+        cosine, sine = positions.values
+        tables = {"cosine of the angle": cosine, "sine of the angle": sine}
+        return viz.position_heatmaps(tables, x_label="feature pair", title=title)
     if positions.distances is not None:
         return viz.position_bias_curves(positions.values, positions.distances, title=title)
-    figure = viz.position_heatmap(positions.values, title=title)
-    largest = float(np.abs(positions.values).max())
-    if positions.kind == "learned" and largest:  # can be much smaller than 1, the default limit
-        figure.axes[0].images[0].set_clim(-largest, largest)
-    return figure
+    return viz.position_heatmaps({"": positions.values}, title=title)

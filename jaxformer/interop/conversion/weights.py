@@ -15,7 +15,7 @@ from jaxformer.config.checks import suggestion
 from jaxformer.errors import CheckpointError
 from jaxformer.interop.conversion.family import Family
 from jaxformer.interop.conversion.layouts import Layout, Shape
-from jaxformer.interop.safetensors import LazyTensor, Tensor
+from jaxformer.interop.safetensors import Tensor
 from jaxformer.storage import some
 
 # Tensors that a model may not have though its file has them: constants that old versions saved,
@@ -95,17 +95,17 @@ def _on_devices(array: np.ndarray, place: Any) -> jax.Array:
 
 
 def tensors_of_params(
-    family: Family, config: ModelConfig, params: Any, dtype: Any
-) -> dict[str, LazyTensor]:
+    family: Family, config: ModelConfig, params: Any, dtype: np.dtype[Any]
+) -> dict[str, Tensor]:
     """Tensors of a checkpoint by name, each computed from the parameters when it is written."""
     leaves: dict[str, Any] = traverse_util.flatten_dict(params, sep="/")
 
-    def make(slot: Slot) -> LazyTensor:
-        def produce() -> np.ndarray:
+    def make(slot: Slot) -> Tensor:
+        def read() -> np.ndarray:
             parts = [np.asarray(leaves[leaf][slot.at], dtype) for leaf in slot.leaves]
             return slot.layout.join(parts, config.kv_heads)
 
-        return LazyTensor(slot.shape, dtype, produce)
+        return Tensor(slot.shape, dtype, read)
 
     slots = [slot for group in tensor_slots(family, config, leaves) for slot in group]
     return {slot.name: make(slot) for slot in slots}

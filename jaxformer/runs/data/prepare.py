@@ -4,27 +4,28 @@ import dataclasses
 import hashlib
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
-
-import numpy as np
+from typing import Any, TypeVar
 
 from jaxformer import text
 from jaxformer.config import DataConfig, ExperimentConfig, ModelConfig, TokenizerConfig
 from jaxformer.errors import ConfigError, DataError
+from jaxformer.storage import default_cache_dir
 from jaxformer.text.store.store import cache_path, remembered
 from jaxformer.text.tables.table import text_bytes
 
-_LAYOUT = 1  # version of how tokenizers are trained; part of their key in the cache
+Encoded = TypeVar("Encoded")
+
+_LAYOUT = 2  # version of how tokenizers are trained; part of their key in the cache
 
 
 def cache_dir(config: DataConfig) -> pathlib.Path | None:
     """Folder for what is prepared; None, and so memory, if there is no home folder."""
-    return text.default_cache_dir() if config.cache is None else pathlib.Path(config.cache)
+    return default_cache_dir() if config.cache is None else pathlib.Path(config.cache)
 
 
 def encode_each(
-    texts: Sequence[str], encode: Callable[..., np.ndarray], *columns: Sequence[Any]
-) -> list[np.ndarray]:
+    texts: Sequence[str], encode: Callable[..., Encoded], *columns: Sequence[str]
+) -> list[Encoded]:
     """Encodes texts one by one; errors name the index of the text."""
     if isinstance(texts, str):
         raise DataError(f"texts must be a list of texts, got the text {texts[:20]!r}; put it in []")
@@ -53,27 +54,14 @@ def train_tokenizer(
     if config.path is not None:
         tokenizer = _read_tokenizer(config.path, config.end_of_text)
     else:
-        config = _without(config, added)
-        key = _LAYOUT, config, fingerprint(train_text, validation_text)
+        size = None if config.most_tokens is None else config.most_tokens - len(added)
+        key = _LAYOUT, config.kind, size, fingerprint(train_text, validation_text)
         stored = remembered(
             cache_path(cache, "tokenizers", *key),
-            lambda: _train_tokenizer(config, train_text, validation_text).to_json(),
+            lambda: _train_tokenizer(config.kind, size, train_text, validation_text).to_json(),
         )
         tokenizer = text.Tokenizer.from_json(stored)
     return text.with_special_tokens(tokenizer, added) if added else tokenizer
-
-
-def _without(config: TokenizerConfig, added: Sequence[str]) -> TokenizerConfig:
-    """The config of a tokenizer before special tokens are added."""
-    if config.most_tokens is None:
-        return config
-    try:
-        return dataclasses.replace(config, vocab_size=config.most_tokens - len(added))
-    except ConfigError as error:
-        raise ConfigError(
-            f"tokenizer.vocab_size={config.vocab_size} must have room for {len(added)} more "
-            f"({', '.join(added)}): {error}"
-        ) from None
 
 
 def _read_tokenizer(path: str, end_of_text: str | None) -> text.Tokenizer:
@@ -90,16 +78,16 @@ def _read_tokenizer(path: str, end_of_text: str | None) -> text.Tokenizer:
 
 
 def _train_tokenizer(
-    config: TokenizerConfig, train_text: Sequence[str], validation_text: Sequence[str]
+    kind: str, size: int | None, train_text: Sequence[str], validation_text: Sequence[str]
 ) -> text.Tokenizer:
-    if config.kind == "byte":
+    if kind == "byte":
         return text.byte_tokenizer()
-    if config.kind == "character":
+    if kind == "character":
         return text.train_character([*train_text, *validation_text])  # none may be unknown
-    if config.kind == "word":
-        return text.train_word(train_text, config.vocab_size)
-    assert config.most_tokens is not None  # it has a default
-    return text.train_bpe(train_text, config.most_tokens)
+    if kind == "word":
+        return text.train_word(train_text, size)
+    assert size is not None  # it has a default
+    return text.train_bpe(train_text, size)
 
 
 def with_vocab_sizes(

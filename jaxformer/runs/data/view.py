@@ -25,7 +25,7 @@ class SharedTexts(NamedTuple):
     """Validation texts that also occur in training.
 
     Args:
-        name: plural name of the texts, such as "paragraphs".
+        name: plural name of the texts, such as "sources".
         total: number of validation texts.
         shared: number of them in the training data, repetitions included.
         examples: the first few, each once.
@@ -50,14 +50,12 @@ class DataView(NamedTuple):
 
     Args:
         unit: plural name of the documents or rows, such as "pairs".
-        train: number of training documents or rows; None if unknown.
         validation: number of validation documents or rows; None if unknown.
         lengths: by name, the number of tokens of each training text: integers `[texts]`.
         shared: overlap of validation and training data.
     """
 
     unit: str = "documents"
-    train: int | None = None
     validation: int | None = None
     lengths: Mapping[str, np.ndarray] = {}
     shared: tuple[SharedTexts, ...] = ()

@@ -169,16 +169,14 @@ def folder_damage(folder: pathlib.Path) -> str | None:
     try:
         manifest = read_manifest(folder / _MANIFEST)
         damage = manifest.damage(folder, may_have_more=True)
-        if damage is not None and damage.startswith(f"{_CONFIG} is not"):
-            return (
-                f"{damage}; restore it; to change settings of a run, use flags of jaxformer train, "
-                "such as --training.steps 2000"
-            )
-        if damage is not None:
-            return f"{damage}; restore that file, or train the run anew"
     except CheckpointError as error:
         return str(error)
-    return None
+    if damage is None:
+        return None
+    return (
+        f"{damage}; restore that file, or train the run anew; to change settings of a run, use "
+        "flags of jaxformer train, such as --training.steps 2000"
+    )
 
 
 def write_folder_manifest(folder: pathlib.Path) -> None:

@@ -43,12 +43,12 @@ def load_tokenizers(folder: pathlib.Path) -> tuple[tuple[Tokenizer, Tokenizer], 
         CheckpointError: the special tokens are damaged.
         DataError: a tokenizer is missing or damaged.
     """
-    special, source_roles, target_roles = SpecialTokens(), None, None
+    special, source_roles, target_roles = SpecialTokens(), TokenRoles(), TokenRoles()
     if (folder / _SPECIAL).exists():
         special, source_roles, target_roles = read_json(folder / _SPECIAL, _parsed)
-    target = source = _with_roles(Tokenizer.load(folder / _TOKENIZER), target_roles)
+    target = source = Tokenizer.load(folder / _TOKENIZER).with_roles(target_roles)
     if (folder / _SOURCE_TOKENIZER).exists():
-        source = _with_roles(Tokenizer.load(folder / _SOURCE_TOKENIZER), source_roles)
+        source = Tokenizer.load(folder / _SOURCE_TOKENIZER).with_roles(source_roles)
     return (source, target), special
 
 
@@ -59,7 +59,3 @@ def _parsed(values: Any) -> tuple[SpecialTokens, TokenRoles, TokenRoles]:
     }
     roles = TokenRoles(**values["source"]), TokenRoles(**values["target"])
     return SpecialTokens(**decoding), *roles
-
-
-def _with_roles(tokenizer: Tokenizer, roles: TokenRoles | None) -> Tokenizer:
-    return tokenizer if roles is None else tokenizer.with_roles(roles)

@@ -1,11 +1,13 @@
 """Conversations as the data of a chat model."""
 
+import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
-from jaxformer.runs.data.prepare import cache_dir, evenly_chosen, train_tokenizer
+from jaxformer.runs.data.prepare import evenly_chosen
 from jaxformer.runs.data.view import CAUSAL_MARKS, causal_texts
 from jaxformer.runs.tasks.tables import EncodedRows, TableTask
 from jaxformer.runs.tasks.task import Split
@@ -45,22 +47,13 @@ class ConversationTask(TableTask):
     def training_texts(
         cls, split: Split, config: ExperimentConfig
     ) -> tuple[Sequence[str], Sequence[str]]:
-        """The content of all messages."""
-        sides = split.train.train, split.validation
-        train, validation = ([m["content"] for m in _messages(side)] for side in sides)
-        return train, validation
-
-    @classmethod
-    def make_tokenizers(cls, config: ExperimentConfig, data: Split) -> tuple[text.Tokenizer, ...]:
-        """Trains the tokenizer, also on the text that the template adds to messages."""
-        template = config.data.template
-        train, validation = cls.training_texts(data, config)
-        parts = data.train.train, data.validation
-        roles = sorted({message["role"] for part in parts for message in _messages(part)})
-        frames = [piece for role in roles for piece in text.ChatTemplate.frame(template, role)]
-        texts, added = [*train, *frames], cls.text_model.added_tokens(config)
-        cache = cache_dir(config.data)
-        return (train_tokenizer(config.tokenizer, texts, validation, cache, added),)
+        """The content of all messages, and the text that the template adds to them."""
+        train, validation = map(_messages, (split.train.train, split.validation))
+        roles = sorted({message["role"] for message in (*train, *validation)})
+        frame = functools.partial(text.ChatTemplate.frame, config.data.template)
+        texts = [message["content"] for message in train]
+        texts += itertools.chain.from_iterable(map(frame, roles))
+        return texts, [message["content"] for message in validation]
 
     def encode_rows(self, rows: text.Conversations) -> Sequence[Example | None]:
         """Encodes conversations."""

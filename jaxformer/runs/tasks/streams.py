@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import itertools
 import logging
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ from jaxformer.runs.folder.files import VALIDATION, DataSummary
 from jaxformer.runs.tasks.task import Split, Task
 from jaxformer.storage import read_json, write_json
 from jaxformer.text.store.arrays import map_array, write_array
-from jaxformer.text.tables.documents import LONG, long_lines, paragraphs
+from jaxformer.text.tables.documents import LONG, long_lines
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource, joined_validation
 from jaxformer.training.parallel import Runner
@@ -158,19 +159,15 @@ class StreamTask(Task):
     def data_view(self) -> DataView:
         """Describes the documents, and the texts that training and validation may share."""
         view = DataView(
-            train=self.summary.documents,
             validation=sum(map(len, self.validation.values())),
             lengths={"documents": np.concatenate([part.sizes for part in self.train.values()])},
         )
         if self.split is None or not any(sides := texts_of(self.split.train)):  # or tokens
             return view
         is_sampled = any(source.is_sampled for source in self.split.train.values())
-        of, samples = f"of {LONG} characters or more", ", in samples of both" if is_sampled else ""
-        shared = [shared_texts(f"documents{samples}", *sides)]
-        for name, cut in (("paragraphs", paragraphs), ("lines", long_lines)):
-            parts = ([part for text in side for part in cut(text)] for side in sides)
-            shared.append(shared_texts(f"{name} {of}{samples}", *parts))
-        return view._replace(shared=tuple(shared))
+        name = f"lines of {LONG} characters or more{', in samples of both' if is_sampled else ''}"
+        lines = (itertools.chain.from_iterable(map(long_lines, side)) for side in sides)
+        return view._replace(shared=(shared_texts(name, *lines),))
 
     def save(self, folder: pathlib.Path) -> None:
         """Writes the model and the validation tokens, if any."""

@@ -59,13 +59,12 @@ class TableTask(Task):
             tokens. Rows with an array longer than `max_len` are dropped and counted.
         """
 
-    def encoding_key(self) -> tuple[str, ...] | None:
-        """Everything that `encode_rows` depends on besides the rows, as a key of the disk cache.
+    def encoding_key(self) -> tuple[str, ...]:
+        """All that `encode_rows` depends on besides the rows, as a key of the disk cache.
 
-        None, the default, means unknown: then each training process encodes the rows again, and
-        keeps the arrays in memory.
+        Examples of a class without a key of its own, such as a subclass, stay in memory.
         """
-        return None
+        return ()
 
     @classmethod
     def read(cls, config: ExperimentConfig) -> Split:
@@ -103,12 +102,13 @@ class TableTask(Task):
 
     def with_data(self, data: Split) -> Self:
         """Encodes the rows, and counts the dropped ones."""
-        corpus, key = data.train, self._known_key()
-        cache = None if key is None else cache_dir(self.config.data)
+        corpus, has_key = data.train, "encoding_key" in vars(type(self))
+        cache = cache_dir(self.config.data) if has_key else None
         with byte_progress("tokenizing", corpus.num_bytes) as update:
             examples, counts = prepare_rows(
-                corpus, self.encode_rows, self.max_len, cache, *(key or ()), on_progress=update
-            )
+                corpus, self.encode_rows, self.max_len, cache, *self.encoding_key(),
+                on_progress=update,
+            )  # fmt: skip
         train = EncodedRows(examples, corpus.train, counts, corpus.is_sampled)
         validation = self._encoded(data.validation, data.validation_counts)
         for doing, rows in (("training", train), ("validating", validation)):
@@ -135,15 +135,6 @@ class TableTask(Task):
         if not fitting:
             raise no_rows_error(counts, self.max_len)
         return EncodedRows(ExampleArrays.of([*fitting.values()]), rows.take(fitting), counts)
-
-    def _known_key(self) -> tuple[str, ...] | None:
-        """`encoding_key`, unless a subclass overrides `encode_rows` or `table` but not the key."""
-        for kind in type(self).__mro__:
-            if "encoding_key" in vars(kind):
-                return self.encoding_key()
-            if "encode_rows" in vars(kind) or "table" in vars(kind):
-                break
-        return None
 
     def training_batches(self, runner: Runner) -> BatchSource:
         """Makes length-bucketed batches of rows."""
@@ -174,14 +165,10 @@ class TableTask(Task):
     def data_view(self) -> DataView:
         """Describes the first column and the lengths of the rows."""
         train, validation = self.train.rows, self.validation.rows
-        names = train.inputs
-        sides = {name: (getattr(train, name), getattr(validation, name)) for name in names}
-        if len(names) > 1:
-            sides[train.unit] = (_lines(train), _lines(validation))
+        sides = {name: (getattr(train, name), getattr(validation, name)) for name in train.inputs}
         sample = ", in a sample" if self.train.is_sampled else ""
         return DataView(
             unit=train.unit,
-            train=len(self.train.examples),
             validation=len(validation),
             lengths={train.unit: self.train.examples.sizes("tokens")},
             shared=tuple(shared_texts(f"{name}{sample}", *texts) for name, texts in sides.items()),
@@ -202,8 +189,3 @@ class TableTask(Task):
     def read_validation(self, paths: Sequence[str]) -> EncodedRows:
         """Reads and encodes files of such rows."""
         return self._encoded(*self.table.read(paths, errors=self.config.data.errors))
-
-
-def _lines(table: text.Table) -> list[str]:
-    """The rows of a table, with tabs between the columns."""
-    return ["\t".join(row) for row in zip(*table.columns, strict=True)]

@@ -154,13 +154,11 @@ class Classifier(TextModel):
 
     def _encode_pair(self, first: str, second: str) -> np.ndarray:
         """Tokens of two texts and their token types: int32 [2, tokens]."""
-        first_ids, second_ids = (self.tokenizer.encode(text.strip()) for text in (first, second))
-        ids, types = self.tokenizer.surrounding_tokens.around_pair(first_ids, second_ids)
-        if not (first_ids.size and second_ids.size) or ids.size > self.max_len:
+        ids, types = self.tokenizer.encode_pair(first.strip(), second.strip())
+        if not (first.strip() and second.strip()) or ids.size > self.max_len:
             raise DataError(
-                f"a pair of texts must have tokens in both and at most max_len={self.max_len} in "
-                f"all, got {first_ids.size} and {second_ids.size}, and {ids.size} with special "
-                "tokens"
+                f"a pair must have two texts, and at most max_len={self.max_len} tokens, got "
+                f"{first[:20]!r} and {second[:20]!r}, {ids.size} tokens; write or shorten them"
             )
         return np.stack([ids, types])
 

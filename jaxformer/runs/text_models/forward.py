@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from jaxformer.errors import DataError
 from jaxformer.models import AttentionMap
-from jaxformer.text import IGNORE, SurroundingTokens, Tokenizer
+from jaxformer.text import IGNORE, Tokenizer
 from jaxformer.text.store.arrays import example_length
 
 _ROWS = 32  # texts at a time
@@ -126,31 +125,3 @@ def label_log_likelihoods(
         LogLikelihood(float(values.sum(dtype=np.float64)), int((row["labels"] != IGNORE).sum()))
         for values, row in zip(nats, rows, strict=True)
     ]
-
-
-def labelled_row(ids: np.ndarray, start: int = 0) -> dict[str, np.ndarray]:
-    """Tokens of a sequence and the tokens that follow, without the first `start` of these."""
-    labels = ids[1:].copy()
-    labels[:start] = IGNORE
-    return {"tokens": ids[:-1], "labels": labels}
-
-
-def scored_tokens(
-    tokenizer: Tokenizer, surrounding: SurroundingTokens, max_len: int,
-    text: str, prompt: str = "", prompt_ids: np.ndarray | None = None,
-) -> np.ndarray:  # fmt: skip
-    """Tokens of a text after its prompt; the last is only predicted, so max_len + 1 fit."""
-    (ids,) = tokenizer.encode_documents([text], is_start=not prompt)
-    if prompt_ids is None and ids.size:
-        ids = surrounding.around(ids)
-    if prompt_ids is not None:
-        if not ids.size:
-            raise DataError(f"a text after a prompt must have tokens, got {text!r}; write one")
-        ids = np.concatenate([prompt_ids, ids]).astype(np.int32)
-    if not 2 <= ids.size <= max_len + 1:
-        raise DataError(
-            f"a text to score must have 2 to max_len + 1 = {max_len + 1} tokens, its prompt "
-            f"included, got {ids.size} for {text[:20]!r}; "
-            + ("shorten it" if ids.size > 1 else "write more, or give a prompt")
-        )
-    return ids

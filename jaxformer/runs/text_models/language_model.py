@@ -1,7 +1,6 @@
 """A causal language model: generation, answers, likelihoods, attention."""
 
 import dataclasses
-import functools
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Self
@@ -21,18 +20,17 @@ from jaxformer.runs.text_models.forward import (
     LogLikelihood,
     apply_model,
     label_log_likelihoods,
-    labelled_row,
-    scored_tokens,
     self_attention_map,
     with_weights,
 )
-from jaxformer.runs.text_models.options import longest_continuation, with_options
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.storage import read_json, write_json
+from jaxformer.text import IGNORE
 
 CONTINUES = "to continue text: jaxformer generate {} TEXT"
 ANSWERS = "to have messages answered: jaxformer generate {} MESSAGE --chat"
 _TEMPLATE = "chat_template.json"
+_NEW_TOKENS = 256  # of a continuation by a model made elsewhere, if its folder does not say
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -95,8 +93,7 @@ class LanguageModel(TextModel):
     def to_huggingface(self) -> HuggingFaceModel:
         """The model, with the sampling of the config's samples and the chat template."""
         model = super().to_huggingface()
-        sampling = with_options(SamplingConfig, self.config.samples)
-        special = dataclasses.replace(model.unchecked_special_tokens, sampling=sampling)
+        special = dataclasses.replace(model.unchecked_special_tokens, sampling=self._sampling())
         return model._replace(unchecked_special_tokens=special, chat_template=self.chat_template)
 
     @property
@@ -197,14 +194,14 @@ class LanguageModel(TextModel):
     ) -> Iterator[str]:
         """Continues tokens with text, piece by piece."""
         if max_new_tokens is None:
-            max_new_tokens = longest_continuation(self.decoding, self.max_len, len(ids))
+            max_new_tokens = self._longest_continuation(len(ids))
         chunks = generate_stream(
             self.module,
             self.params,
             [ids],
             max_new_tokens=max_new_tokens,
             rng=jax.random.key(seed),
-            sampling=with_options(SamplingConfig, self.config.samples, sampling),
+            sampling=self._sampling(**sampling),
             stop_tokens=self.in_vocabulary(self.stop_tokens),
             vocab_size=self.tokenizer.vocab_size,
             forbidden_tokens=self.in_vocabulary(self.decoding.forbidden),
@@ -221,8 +218,27 @@ class LanguageModel(TextModel):
 
     def _sample_tokens(self, ids: list[int]) -> int:
         """Largest number of new tokens of a sample."""
-        longest = self.config.samples.max_new_tokens
-        return longest or longest_continuation(self.decoding, self.max_len, len(ids))
+        return self.config.samples.max_new_tokens or self._longest_continuation(len(ids))
+
+    def _sampling(self, **options: Any) -> SamplingConfig:
+        """Sampling of the config's samples, with options of a call; TypeError for unknown ones."""
+        names = [field.name for field in dataclasses.fields(SamplingConfig)]
+        values = {name: getattr(self.config.samples, name) for name in names}
+        return SamplingConfig(**{**values, **options})
+
+    def _longest_continuation(self, num_tokens: int) -> int:
+        """Largest number of new tokens after a prompt: that of the folder, else what fits."""
+        special, room = self.decoding, max(1, self.max_len - num_tokens)
+        longest = special.max_length
+        if longest is not None and special.max_new_tokens is None:
+            if num_tokens >= longest:
+                raise DataError(
+                    f"the model's folder has max_length={longest}, which counts the tokens of the "
+                    f"prompt, got {num_tokens} of them; set max_new_tokens"
+                )
+            return min(room, longest - num_tokens)
+        # The context of a model made elsewhere is often much longer than any text.
+        return min(room, special.max_new_tokens or (_NEW_TOKENS if special.model_type else room))
 
     def check_prompt(self, prompt: str) -> None:
         """Raises DataError if a prompt and its continuation do not fit in the context."""
@@ -251,17 +267,28 @@ class LanguageModel(TextModel):
         Raises:
             DataError: a text is empty or too long, or cannot be encoded; the message has its index.
         """
-        encode = functools.partial(
-            scored_tokens, self.tokenizer, self.surrounding_tokens, self.max_len
-        )
-        if prompts is None:
-            rows = [labelled_row(ids) for ids in encode_each(texts, encode)]
-        else:
-            prompt_ids = encode_each(prompts, lambda prompt: np.array(self.encode_prompt(prompt)))
-            sequences = encode_each(texts, encode, prompts, prompt_ids)
-            starts = [ids.size - 1 for ids in prompt_ids]
-            rows = list(map(labelled_row, sequences, starts))
+        columns = [] if prompts is None else [prompts]
+        rows = encode_each(texts, self._scored_row, *columns)
         return label_log_likelihoods(self.module, self.params, rows, self.max_len)
+
+    def _scored_row(self, text: str, prompt: str | None = None) -> dict[str, np.ndarray]:
+        """Tokens of a text after its prompt, and as labels those that follow, of the text alone."""
+        (ids,) = self.tokenizer.encode_documents([text], is_start=not prompt)
+        before = [] if prompt is None else self.encode_prompt(prompt)
+        if before and not ids.size:
+            raise DataError(f"a text after a prompt must have tokens, got {text!r}; write one")
+        if prompt is None and ids.size:
+            ids = self.surrounding_tokens.around(ids)
+        ids = np.concatenate([before, ids]).astype(np.int32)
+        if not 2 <= ids.size <= self.max_len + 1:  # the last one is only predicted
+            raise DataError(
+                f"a text to score must have 2 to max_len + 1 = {self.max_len + 1} tokens, its "
+                f"prompt included, got {ids.size} for {text[:20]!r}; "
+                + ("shorten it" if ids.size > 1 else "write more, or give a prompt")
+            )
+        labels = ids[1:].copy()
+        labels[: max(0, len(before) - 1)] = IGNORE
+        return {"tokens": ids[:-1], "labels": labels}
 
     def attention(self, text: str) -> list[AttentionMap]:
         """Also has the token after each; behind the last one, the likeliest."""

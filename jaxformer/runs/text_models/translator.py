@@ -26,9 +26,8 @@ from jaxformer.runs.text_models.forward import (
     self_attention_map,
     with_weights,
 )
-from jaxformer.runs.text_models.options import with_options
 from jaxformer.runs.text_models.text_model import TextModel
-from jaxformer.text.tables.pairs import encode_source, require_end_of_text
+from jaxformer.text.tables.pairs import around_source, require_end_of_text
 from jaxformer.text.translation_scores import exact_matches, translation_scores
 from jaxformer.training import Evaluation
 
@@ -72,9 +71,14 @@ class Translator(TextModel):
         names = ("lengths", "source_lengths")
         return batch | dict.fromkeys(names, lengths) | {"source_tokens": batch["tokens"]}
 
+    @property
+    def surrounding_tokens(self) -> text.SurroundingTokens:
+        """Special tokens around a source, such as its end of text."""
+        return around_source(self.tokenizers[0])
+
     def encode(self, text: str) -> np.ndarray:
         """Encodes a source: int32 [tokens]."""
-        return encode_source(text, self.tokenizers[0], self.max_len)
+        return self.surrounded(self.tokenizers[0].encode(text.strip()), text)
 
     def to_huggingface(self) -> HuggingFaceModel:
         """The model, with the search of the config's translation."""
@@ -86,7 +90,7 @@ class Translator(TextModel):
         special = dataclasses.replace(
             special,
             decoder_start=self.start_tokens[0],
-            search=with_options(BeamSearchConfig, self.config.translation),
+            search=self.config.translation,
             max_length=longest,
         )
         if not tokenizer.roles.surrounded:  # there, a tokenizer adds the end of a source itself
@@ -171,7 +175,7 @@ class Translator(TextModel):
     ) -> Iterator[tuple[int, list[Translation]]]:
         """Translates a list like `translate`, yielding (index, translations) as they are done."""
         require_supported(self.decoding.unsupported)
-        settings = with_options(BeamSearchConfig, self.config.translation, search)
+        settings = dataclasses.replace(self.config.translation, **search)
         results = self.search(sentences, settings)
         return ((i, list(map(self._translation, hypotheses))) for i, hypotheses in results)
 
@@ -203,14 +207,14 @@ class Translator(TextModel):
         sources, references = pairs.sources[:_MOST], pairs.targets[:_MOST]
         best = self._best(sources, self.config.translation)
         translations = [translation.text for translation in best]
-        figures, details = {"exact": exact_matches(translations, references)}, []
         try:
             scores = translation_scores(translations, references)
         except ConfigError as error:
-            details.append(f"no BLEU and chrF: {error}")
+            figures, details = {}, [f"no BLEU and chrF: {error}"]
         else:
-            figures = {"bleu": scores.bleu, "chrf": scores.chrf, **figures}
-            details += [f"BLEU: {scores.bleu_signature}", f"chrF: {scores.chrf_signature}"]
+            figures = {"bleu": scores.bleu, "chrf": scores.chrf}
+            details = [f"BLEU: {scores.bleu_signature}", f"chrF: {scores.chrf_signature}"]
+        figures["exact"] = exact_matches(translations, references)
         if len(pairs) > _MOST:
             details.append(f"translated: the first {_MOST:,} of {len(pairs):,} validation pairs")
         if unfinished := sum(not translation.finished for translation in best):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from jaxformer.errors import DataError
+from jaxformer.errors import ConfigError, DataError
 from jaxformer.text.batches.mixture import Mixture, Rows
 from jaxformer.text.store.arrays import IGNORE
 
@@ -23,10 +23,6 @@ class Host:
 
     Raises:
         DataError: the index is negative, or not less than the count.
-
-    Example:
-        >>> Host(index=1, count=4)
-        Host(index=1, count=4)
     """
 
     index: int = 0
@@ -61,8 +57,8 @@ class Batches:
         host: this host among those that share the batch.
 
     Raises:
-        DataError: batch_size is not a positive multiple of host.count, the seed is negative, or the
-            source is empty.
+        ConfigError: batch_size is not a positive multiple of host.count.
+        DataError: the seed is negative, or the source is empty.
 
     Example:
         >>> from jaxformer.text import Windows, build_stream, byte_tokenizer
@@ -76,7 +72,7 @@ class Batches:
     def __init__(
         self, source: Rows | Mixture, batch_size: int, *, seed: int = 0, host: Host = Host()
     ) -> None:
-        _require_rows(batch_size, host)
+        require_rows("batch_size", batch_size, host)
         require_seed(seed)
         if isinstance(source, Mixture):
             self._mixture, self.batches_per_epoch = source, None
@@ -139,14 +135,7 @@ class Batches:
             yield {name: np.concatenate([part[name] for part in parts]) for name in filler}
 
     def source_names(self, step: int) -> list[str] | None:
-        """For a mixture: name of the source of each row of a batch.
-
-        Args:
-            step: step of the batch.
-
-        Returns:
-            The names; None if there is no mixture.
-        """
+        """Name of the source of each row of a step's batch; None without a mixture."""
         if self.batches_per_epoch is not None:
             return None
         return [name for name, _ in self._mixture.places(self._rows_of(step))]
@@ -166,13 +155,12 @@ def require_seed(seed: int) -> None:
         raise DataError(f"seed must be at least 0, got {seed}; try {-seed}")
 
 
-def _require_rows(batch_size: int, host: Host) -> None:
-    """Raises DataError if the hosts cannot share batches of so many rows."""
-    if batch_size < 1 or batch_size % host.count:
-        raise DataError(
-            "batch_size must be a positive multiple of host.count, got "
-            f"batch_size={batch_size} and host.count={host.count}; try "
-            f"{max(1, batch_size // host.count) * host.count}"
+def require_rows(name: str, rows: int, host: Host) -> None:
+    """Raises ConfigError if the hosts cannot share batches of so many rows."""
+    if rows < 1 or rows % host.count:
+        raise ConfigError(
+            f"{name} must be a positive multiple of host.count, got {name}={rows} and "
+            f"host.count={host.count}; try {max(1, rows // host.count) * host.count}"
         )
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxformer.errors import ConfigError
-from jaxformer.text.batches.batches import Host, require_seed
+from jaxformer.text.batches.batches import Host, require_rows, require_seed
 from jaxformer.text.store.arrays import Example, ExampleArrays
 
 
@@ -135,12 +135,7 @@ def _buckets(
     lengths: np.ndarray, batch_tokens: int, multiple_of: int, num_buckets: int, host: Host
 ) -> list[_Bucket]:
     """Assigns examples to buckets, from short to long; raises ConfigError if impossible."""
-    if multiple_of < 1 or multiple_of % host.count:
-        raise ConfigError(
-            "multiple_of must be a positive multiple of host.count, got "
-            f"multiple_of={multiple_of} and host.count={host.count}; try "
-            f"{max(1, multiple_of // host.count) * host.count}"
-        )
+    require_rows("multiple_of", multiple_of, host)
     longest = int(lengths.max())
     if batch_tokens < longest * multiple_of:
         raise ConfigError(

@@ -190,12 +190,8 @@ class WindowsWithLengths(Windows):
         before: Sequence[int] = (),
         after: Sequence[int] = (),
     ) -> None:
-        super().__init__(stream, length, before=before)
-        self._after = np.array(after, np.int32)
-        self._stride -= len(after)
-        if self._stride < 1:
-            least = 1 + len(before) + len(after)
-            raise DataError(f"length must be at least {least}, got {length}; try 256")
+        super().__init__(stream, length, before=[*before, *after])  # there is room for both
+        self._before, self._after = np.array(before, np.int32), np.array(after, np.int32)
 
     def gather(self, indices: Sequence[int]) -> dict[str, np.ndarray]:
         """The result of `Windows.gather`, with `lengths`, int32 [rows]."""

@@ -1,7 +1,6 @@
 """Corpora: rows of any number, of files or in memory, scanned once, and then read again."""
 
 import dataclasses
-import functools
 import hashlib
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,7 +9,7 @@ from typing import Any
 from jaxformer.errors import DataError
 from jaxformer.storage import as_path
 from jaxformer.text.corpora.holdout import NUM_BINS, EvenSample, Holdout, text_draws
-from jaxformer.text.sources.files import FileState, file_states, require_unchanged
+from jaxformer.text.sources.files import file_states
 from jaxformer.text.sources.records import Counts, Errors, Row
 from jaxformer.text.store.store import cache_path, remembered
 from jaxformer.text.tables.table import Table, text_bytes
@@ -85,10 +84,7 @@ class Corpus:
         return _corpus(table, lambda _: iter([rows.records()]), values)
 
     def read(self) -> Iterator[tuple[Row, bool]]:
-        """Yields the rows of both sides, in order, each with whether it is for validation.
-
-        Raises DataError if a file has changed while it was read.
-        """
+        """Yields the rows of both sides, in order, each with whether it is for validation."""
         counts = Counts(self.table.unit, errors=self.counts.errors)  # the scan has counted them
         key = _key(self.table)
         for rows in self.groups(counts):
@@ -124,8 +120,8 @@ def scan_corpus(
         The corpus.
 
     Raises:
-        DataError: a file cannot be read, or changes during the scan; one of the sides is empty; or
-            the validation rows are larger than 64 MiB.
+        DataError: a file cannot be read; one of the sides is empty; or the validation rows are
+            larger than 64 MiB.
         OSError: the record cannot be written.
 
     Example:
@@ -145,11 +141,14 @@ def scan_corpus(
     paths_of = table.groups([str(path) for path in paths])
     states = iter(file_states(path for group in paths_of for path in group))
     files = [[next(states) for _ in group] for group in paths_of]
-    groups = functools.partial(_read_groups, table, paths_of, files, options)
+
+    def groups(counts: Counts) -> Iterator[Iterator[Row]]:
+        is_named = len(paths_of) > 1
+        return (table.rows_of(paths, is_named, counts, **options) for paths in paths_of)
 
     def scan() -> dict[str, Any]:
         counts = Counts(table.unit, errors=errors)
-        sizes = [sum(state.size for state in states) for states in files]
+        sizes = [sum(state.size for state in group) for group in files]
 
         def report(group: int, read: int) -> None:
             on_progress(sum(sizes[:group]) + min(read, sizes[group]))
@@ -164,22 +163,6 @@ def scan_corpus(
     return _corpus(table, groups, values)
 
 
-def _read_groups(
-    table: type[Table],
-    paths_of: Sequence[Sequence[str]],
-    files: Sequence[Sequence[FileState]],
-    options: dict[str, Any],
-    counts: Counts,
-) -> Iterator[Iterator[Row]]:
-    """The rows of each group of files; DataError after those of a file that has changed."""
-
-    def rows_of(paths: Sequence[str], states: Sequence[FileState]) -> Iterator[Row]:
-        yield from table.rows_of(paths, len(files) > 1, counts, **options)
-        require_unchanged(states)
-
-    return map(rows_of, paths_of, files)
-
-
 def _scan(
     table: type[Table],
     groups: Iterable[Iterator[Row]],
@@ -188,11 +171,7 @@ def _scan(
     source: str,
     report: Callable[[int, int], None] = lambda group, read: None,
 ) -> dict[str, Any]:
-    """Values of JSON: the arguments of a `Corpus`.
-
-    `source` is for messages; `report` is called with the index of a group and the bytes read of it.
-    Of documents, the fraction for validation is of the bytes, else of the rows.
-    """
+    """Values of JSON: the arguments of a `Corpus`. `report` gets a group and its bytes so far."""
     if not 0 <= fraction < 1:
         raise DataError(
             "validation_fraction must be at least 0 and less than 1, got "
@@ -241,7 +220,7 @@ def _scan(
     for side_name, side_rows in {"training": train, "validation": validation}.items():
         has_text = any(row.columns[0].strip() for row in side_rows)
         if not has_text and (fraction or side_name == "training"):
-            layout = "" if table.is_cut else f"{table.remedy(())}; "
+            layout = "" if table.is_cut else f"each line must be {table.layout}; "
             raise DataError(
                 f"both sides of a split must have {table.unit}, got an empty {side_name} side with "
                 f"validation_fraction={fraction} from {source}, {num_bytes:,} bytes of text: "

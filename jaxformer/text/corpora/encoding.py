@@ -59,7 +59,7 @@ def prepare_documents(
         in a folder. The end of text ends documents.
 
     Raises:
-        DataError: a text file has changed.
+        DataError: the tokenizer cannot encode a text.
         OSError: a token file cannot be written.
 
     Example:
@@ -204,12 +204,7 @@ def prepare_rows(
     *key: object,
     on_progress: Callable[[int], None] = lambda size: None,
 ) -> tuple[ExampleArrays, Counts]:
-    """Encodes the training rows of a corpus into files of the cache, or maps existing files.
-
-    `key` is all that `encode` depends on. Without a cache, the examples stay in memory.
-    `on_progress` is called with the number of bytes of text done so far. Raises DataError if no row
-    is left.
-    """
+    """Encodes the training rows of a corpus, or maps its files; `encode` depends on `key` alone."""
 
     def encode_group(group: Group) -> tuple[Table, Sequence[Example | None]] | None:
         table = corpus.table.of_rows(row for row, is_validation in group if not is_validation)

@@ -38,11 +38,7 @@ class Holdout(NamedTuple):
 
     @classmethod
     def of_share(cls, bins: Sequence[tuple[int, int]], fraction: float, *, cuts: bool) -> Self:
-        """Holds out a share of texts, from 0 to less than 1; `cuts` says whether one may be cut.
-
-        `bins` are the total size and the number of the texts in each of 65,536 ranges of numbers.
-        So the share is exact for few texts, and up to 1/65,536 for many.
-        """
+        """Holds out a share of texts, by size and number of those in each of NUM_BINS ranges."""
         if not fraction:
             return cls(0.0)
         ends = list(itertools.accumulate(size for size, _ in bins))
@@ -57,10 +53,7 @@ class Holdout(NamedTuple):
         return cls((index + (is_only or 2 * missing > size)) / NUM_BINS)
 
     def parts(self, row: Row, key: int) -> Iterator[tuple[Row, bool]]:
-        """Yields the parts of a row, nearly always one, and whether each is for validation.
-
-        `key` is the index of the column whose text decides.
-        """
+        """Yields the parts of a row, nearly always one, by its column `key`; and their sides."""
         text = row.columns[key]
         side, _ = text_draws(text_bytes(text))
         if not self.below <= side < self.cut_below:

@@ -9,8 +9,6 @@ The files were generated from a small grammar, which is not part of the package.
 import importlib.resources
 from typing import NamedTuple
 
-__all__ = ["Phrase", "load_phrasebook"]
-
 
 class Phrase(NamedTuple):
     """A sentence in both languages.
@@ -20,10 +18,6 @@ class Phrase(NamedTuple):
         kannada: its translation.
         topic: one of greetings, names, family, numbers, days, places, food, verbs, questions and
             negation.
-
-    Example:
-        >>> Phrase("thank you", "ಧನ್ಯವಾದಗಳು", "greetings").english
-        'thank you'
     """
 
     english: str

@@ -110,16 +110,6 @@ def file_states(files: Iterable[str | pathlib.Path]) -> list[FileState]:
         return list(pool.map(state, files))
 
 
-def require_unchanged(states: Sequence[FileState]) -> None:
-    """Raises DataError if a file has changed."""
-    for before, now in zip(states, file_states(state.path for state in states), strict=True):
-        if now != before:
-            raise DataError(
-                f"'{before.path}' has changed while it was read; wait until it is complete, and "
-                "try again"
-            )
-
-
 def read_lines(file: pathlib.Path) -> Iterator[str]:
     r"""Yields the lines of a UTF-8 file, reading one at a time.
 

@@ -82,12 +82,7 @@ class Counts:
             lines.append(line)
 
     def unreadable(self, place: str, message: str) -> None:
-        """Drops a record that cannot be read; if errors are "strict", raises DataError.
-
-        Args:
-            place: file and line, such as "file.jsonl:17".
-            message: what the record must be, and is not.
-        """
+        """Drops a record at a place such as "file.jsonl:17"; if errors are "strict", DataError."""
         if self.errors == "strict":
             raise DataError(
                 f"{place}: {message}; fix it, or skip unreadable records with data.errors 'skip'"
@@ -116,11 +111,7 @@ def has_records(file: pathlib.Path) -> bool:
 def read_field(
     file: pathlib.Path, counts: Counts, *, field: str, kind: type, noun: str, setting: str = ""
 ) -> Iterator[tuple[int, Any]]:
-    """Yields one field of every record of a file, with the line, or the row, from 1.
-
-    Values of another type than `kind` are unreadable; blank lines are skipped. `noun` (such as
-    "a text") and `setting`, the config key of the field, are for messages.
-    """
+    """Yields a field of each record, of type `kind`, with its line; `noun` is for messages."""
     has_columns = unpacked_name(file).endswith(_COLUMN_SUFFIXES)
     records = _columns(file, field, setting) if has_columns else _json_lines(file)
     for number, record in records:
@@ -185,14 +176,7 @@ def _columns(file: pathlib.Path, field: str, setting: str) -> Iterator[tuple[int
 
 
 def read_columns(path: str, names: Sequence[str]) -> Iterator[Row]:
-    """Yields the rows of a file: CSV if its name ends in `.csv`, else TSV without quotes.
-
-    A first line with all names is a header, in any case and order: it is skipped, and columns with
-    other names are left out.
-
-    Raises:
-        DataError: the file cannot be read, or is not CSV.
-    """
+    """Yields the rows of a CSV or TSV file; a first line with all names is a header."""
     file = as_path(path)
     rows: Iterator[Row] = (
         Row(str(i), line.split("\t")) for i, line in enumerate(read_lines(file), 1)

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxformer.errors import DataError
 from jaxformer.storage import as_path, in_bucket
-from jaxformer.text.sources.files import FileState, file_states, readable, require_unchanged
+from jaxformer.text.sources.files import FileState, file_states, readable
 from jaxformer.text.store.arrays import JoinedArray, RaggedArray, TokenStream, map_array
 from jaxformer.text.store.store import Arrays, cache_path, filled_store
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
@@ -180,11 +180,9 @@ def check_token_files(
     *,
     on_progress: Callable[[int], None] = lambda size: None,
 ) -> TokenStream:
-    """Reads tokens once: checks them against the vocabulary, and finds where documents start.
+    """Checks tokens against the vocabulary, and finds where documents start; once per cache.
 
-    The result is recorded in `cache_dir`, if there is one. The next call reads nothing if paths,
-    sizes and modification times of the files are the same. `on_progress` is called with the number
-    of bytes done so far. `num_bytes` of the stream is None if single tokens do not determine it.
+    `on_progress` is called with the number of bytes done so far.
     """
     ranges = [
         (*part.state, part.start, part.tokens.size, part.tokens.dtype) for part in files.ranges
@@ -220,7 +218,6 @@ def _check(
             done += chunk.nbytes
             on_progress(done)
         size += part.tokens.size
-    require_unchanged([part.state for part in files.ranges])
     record = {
         "num_bytes": None if lengths is None else num_bytes, "fingerprint": digest.hexdigest()
     }  # fmt: skip

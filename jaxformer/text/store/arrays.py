@@ -216,11 +216,7 @@ class ExampleArrays:
         return (self[i] for i in range(len(self)))
 
     def padded(self, indices: np.ndarray, rows: int, length: int) -> Example:
-        """Makes a batch of examples: arrays [rows, length], or [rows] for those without an axis.
-
-        `indices` are int64 [examples], at most `rows`. "labels" are padded with `IGNORE`, others
-        with 0.
-        """
+        """A batch of examples by index: arrays [rows, length], or [rows] of those without axis."""
         batch = {}
         for name, array in self.arrays.items():
             shape = (rows,) if array.offsets is None else (rows, length)

@@ -37,12 +37,10 @@ def remembered(path: pathlib.Path | None, make: Callable[[], Any]) -> Any:
 def filled_store(
     folder: pathlib.Path | None, fill: Callable[[Callable[[Arrays], None]], Any]
 ) -> tuple[dict[str, RaggedArray], Any]:
-    """Maps the arrays of a folder, which `fill` fills unless it was filled before; by name.
+    """Maps the arrays of a folder, by name; `fill` fills it once, with a function that appends.
 
-    `fill` gets a function that appends arrays, and returns a value of JSON, which is stored and
-    returned beside the arrays. An array has items of one kind in all calls. The folder is named by
-    a hash of all that `fill` depends on; None keeps the arrays in memory. Only one process fills a
-    folder; others wait for it.
+    `fill` returns a value of JSON, which is stored, too. Of several processes, one fills a folder,
+    and the others wait. None keeps the arrays in memory.
     """
     if folder is None:
         memory = collections.defaultdict[str, bytearray](bytearray)

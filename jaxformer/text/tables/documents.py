@@ -25,7 +25,12 @@ class Documents(Table):
     r"""Texts as they are: nothing is stripped.
 
     A text file is one document, which is read in pieces of at most 128 KiB. So is each line of a
-    JSON Lines file, and each row of a Parquet or Arrow file.
+    JSON Lines file (`.jsonl`, `.ndjson`), and each row of a Parquet or Arrow file (needs pyarrow).
+    Text is UTF-8; `\r\n` and `\r` become `\n`. Text and JSON Lines files may be compressed (`.gz`,
+    `.bz2`, `.xz`; `.zst` needs pyarrow). Blank records are skipped.
+
+    A text file is cut before a line break (else a space) that follows another character. No
+    tokenizer of this package has a token that spans such a cut.
 
     Args:
         texts: the texts.
@@ -66,7 +71,14 @@ class Documents(Table):
     @classmethod
     def rows(cls, paths: Sequence[str], counts: Counts, *, field: str = "text") -> Iterator[Row]:
         """Reads a file in pieces; `field` is the key of the text in JSON, or its column."""
-        return read_pieces(as_path(paths[0]), counts, field=field)
+        file = as_path(paths[0])
+        rows = _records(file, counts, field) if has_records(file) else _pieces(file, counts)
+        is_empty = True
+        for row in rows:
+            is_empty = False
+            yield row
+        if is_empty:
+            raise DataError(f"a text file must have text, got the empty '{file}'; leave it out")
 
     @classmethod
     def clean(cls, rows: Iterable[Row], counts: Counts) -> Iterator[Row]:
@@ -74,26 +86,6 @@ class Documents(Table):
         for row in rows:
             counts.read += row.is_start
             yield row
-
-
-def read_pieces(file: pathlib.Path, counts: Counts, *, field: str = "text") -> Iterator[Row]:
-    r"""Reads the documents of a file; a text file in pieces of at most 128 KiB.
-
-    A text file is one document. So is each line of a JSON Lines file (`.jsonl`, `.ndjson`), and
-    each row of a Parquet or Arrow file (needs pyarrow). Text is UTF-8; `\r\n` and `\r` become `\n`.
-    Text and JSON Lines files may be compressed (`.gz`, `.bz2`, `.xz`; `.zst` needs pyarrow).
-
-    A text file is cut before a line break (else a space) that follows another character. No
-    tokenizer of this package has a token that spans such a cut. Blank records are skipped. A file
-    without text is a DataError.
-    """
-    rows = _records(file, counts, field) if has_records(file) else _pieces(file, counts)
-    is_empty = True
-    for row in rows:
-        is_empty = False
-        yield row
-    if is_empty:
-        raise DataError(f"a text file must have text, got the empty '{file}'; leave it out")
 
 
 def _records(file: pathlib.Path, counts: Counts, field: str) -> Iterator[Row]:

@@ -34,7 +34,7 @@ class Pairs(Table):
     """
 
     unit = "pairs"
-    layout = "source, tab, target"
+    layout = "source, tab, target (in two files: one sentence)"
     inputs = ("sources", "targets")
 
     sources: tuple[str, ...]
@@ -76,13 +76,6 @@ class Pairs(Table):
                 )
             yield Row(str(number), row)
 
-    @classmethod
-    def remedy(cls, paths: Sequence[str]) -> str:
-        """End of an error message: the required format of the files."""
-        if len(paths) == 2:
-            return "each line of one must be the translation of the same line of the other"
-        return super().remedy(paths)
-
 
 def encode_pairs(
     pairs: Pairs,
@@ -122,7 +115,7 @@ def encode_pairs(
         >>> example["source_tokens"], example["tokens"]
         (array([110, 111, 256], dtype=int32), array([256, 110, 195, 169], dtype=int32))
     """
-    special = _around_source(source_tokenizer)
+    special = around_source(source_tokenizer)
     target_end = require_end_of_text(target_tokenizer)
     starts = [target_end] if start is None else list(start)
     sources = source_tokenizer.encode_documents(pairs.sources)
@@ -131,24 +124,6 @@ def encode_pairs(
         _example(special.around(s), t, starts, target_end) if s.size and t.size else None
         for s, t in zip(sources, targets, strict=True)
     ]
-
-
-def encode_source(text: str, tokenizer: Tokenizer, max_len: int) -> np.ndarray:
-    """Encodes one sentence to translate as `encode_pairs` encodes a source: int32 [S].
-
-    Raises DataError if it is empty, or longer than `max_len` tokens, the end of text included.
-    """
-    special = _around_source(tokenizer)
-    ids = tokenizer.encode(text.strip())
-    if ids.size == 0:
-        raise DataError(f"a sentence to translate must have text, got {text!r}; write one")
-    if ids.size + special.size > max_len:
-        start = text if len(text) <= 20 else f"{text[:20]}..."
-        raise DataError(
-            f"a sentence to translate must have at most max_len={max_len} tokens, the end of text "
-            f"included, got {ids.size + special.size} for {start!r}; cut it into shorter ones"
-        )
-    return special.around(ids)
 
 
 def _example(
@@ -165,7 +140,7 @@ def _example(
     }
 
 
-def _around_source(tokenizer: Tokenizer) -> SurroundingTokens:
+def around_source(tokenizer: Tokenizer) -> SurroundingTokens:
     """Special tokens around a source: those of the tokenizer, else the end of text after it."""
     if tokenizer.roles.surrounded:
         return tokenizer.surrounding_tokens

@@ -102,7 +102,7 @@ class Table:
             got = " and ".join(f"'{file}'" for file in paths)
             raise DataError(
                 f"at least one of the {cls.unit} must be usable, got {got}: {counts}; "
-                f"{cls.remedy(paths)}"
+                f"each line must be {cls.layout}"
             )
         return table, counts
 
@@ -165,14 +165,7 @@ class Table:
         return map(Row, self.lines, zip(*self.columns, strict=True))
 
     def take(self, indices: Iterable[int]) -> Self:
-        """Selects rows.
-
-        Args:
-            indices: indices of the rows, in any order.
-
-        Returns:
-            A table of these rows, in the order of the indices.
-        """
+        """A table of the rows with these indices, in their order."""
         chosen = list(indices)
         fields = {name: getattr(self, name) for name in (*self.column_names(), "lines")}
         return dataclasses.replace(
@@ -188,11 +181,6 @@ class Table:
     def column_names(cls) -> list[str]:
         """Names of the columns, in order."""
         return [field.name for field in dataclasses.fields(cls) if field.name != "lines"]
-
-    @classmethod
-    def remedy(cls, paths: Sequence[str]) -> str:
-        """End of an error message: the required format of a line."""
-        return f"each line must be {cls.layout}"
 
 
 def text_bytes(text: str) -> bytes:

@@ -75,7 +75,7 @@ class Tokenizer(Vocabulary):
         Example:
             >>> from jaxformer.text import byte_tokenizer
             >>> byte_tokenizer().surrounding_tokens
-            SurroundingTokens(before=(), after=(), between=(), second_type=0)
+            SurroundingTokens(before=(), after=())
         """
         return template_tokens(self._tokenizer) if self.roles.surrounded else SurroundingTokens()
 
@@ -91,16 +91,7 @@ class Tokenizer(Vocabulary):
         return type(self)(tokenizers.Tokenizer.from_str(self.to_json()), roles)
 
     def limited_to(self, num_rows: int) -> "Tokenizer":
-        """The same tokenizer, for a model whose table has rows for the first tokens alone.
-
-        Encoding a text that has another token raises DataError, which names the token.
-
-        Example:
-            >>> from jaxformer.text import byte_tokenizer
-            >>> byte_tokenizer().limited_to(100).encode("xyz")
-            Traceback (most recent call last):
-            jaxformer.errors.DataError: the model has rows for 100 tokens, got 'x' (id 120) in ...
-        """
+        """The same tokenizer, for a model with rows for the first tokens alone; see `with_rows`."""
         if num_rows >= self.vocab_size:
             return self
         limited = self.with_roles(self.roles)
@@ -166,19 +157,32 @@ class Tokenizer(Vocabulary):
                 ids[i].append(np.array(encoding.ids, np.int32))
         return [self.with_rows(np.concatenate(parts)) for parts in ids]
 
+    def encode_pair(self, first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
+        """Turns two texts that are read together, such as a query and a passage, into token ids.
+
+        Returns:
+            Tokens of the texts with special tokens around and between them, and the type of each:
+            int32 [tokens], as the tokenizer's own post-processor makes them.
+
+        Raises:
+            DataError: as for `encode`, or the tokenizer has no template for two texts.
+        """
+        require_texts([first, second])
+        processor = self._tokenizer.post_processor if self.roles.surrounded else None
+        texts = [self._reading.encode(text, add_special_tokens=False) for text in (first, second)]
+        pair = None if processor is None else processor.process(*texts)
+        if pair is None or not any(pair.special_tokens_mask):
+            raise DataError(
+                "to read two texts together, a tokenizer must have special tokens for them, got "
+                "none; use the tokenizer.json of a model for pairs of texts"
+            )
+        return self.with_rows(np.array(pair.ids, np.int32)), np.array(pair.type_ids, np.int32)
+
     def encode_with_special_tokens(self, text: str) -> np.ndarray:
         """Turns a text into token ids; names of special tokens in it become these tokens.
 
-        Use it only for text that you have written, such as that of a chat template.
-
-        Args:
-            text: text of any length.
-
-        Returns:
-            int32 [tokens].
-
-        Raises:
-            DataError: as for `encode`.
+        Use it only for text that you have written, such as that of a chat template. Arguments,
+        result and errors are those of `encode`.
 
         Example:
             >>> from jaxformer.text import byte_tokenizer
@@ -241,16 +245,8 @@ class Tokenizer(Vocabulary):
     def from_json(cls, text: str) -> "Tokenizer":
         """Makes a tokenizer from the JSON of `to_json`.
 
-        Args:
-            text: JSON.
-
         Raises:
             DataError: the text does not describe a tokenizer.
-
-        Example:
-            >>> from jaxformer.text import byte_tokenizer
-            >>> Tokenizer.from_json(byte_tokenizer().to_json()).end_of_text
-            256
         """
         try:
             return cls(tokenizers.Tokenizer.from_str(text))

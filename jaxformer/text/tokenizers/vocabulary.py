@@ -67,9 +67,8 @@ class Vocabulary:
     def unknown(self) -> int | None:
         """Id of the unknown word, if the vocabulary has one."""
         model = self._tokenizer.model
-        name = model.unk_token if isinstance(model, models.WordLevel) else None
-        token_id = None if name is None else self._tokenizer.token_to_id(name)
-        return self._tokenizer.token_to_id(UNKNOWN) if token_id is None else token_id
+        has_words = isinstance(model, models.WordLevel)
+        return self._tokenizer.token_to_id(model.unk_token) if has_words else None
 
     @property
     def mask(self) -> int | None:
@@ -116,12 +115,9 @@ class Vocabulary:
             {'be': 1, 'to': 2, 'not': 3, 'or': 4}
         """
         vocab: dict[str, int] = self._tokenizer.get_vocab()
-        left_out = self._special | {self.unknown}
-        return {
-            word: vocab[word]
-            for word in sorted(vocab, key=vocab.__getitem__)
-            if vocab[word] not in left_out
-        }
+        special = self.special
+        words = sorted(vocab, key=vocab.__getitem__)
+        return {word: vocab[word] for word in words if vocab[word] not in special}
 
     @property
     def has_leading_spaces(self) -> bool:
@@ -203,19 +199,7 @@ class Vocabulary:
         return ids
 
     def ordinary_ids(self, ids: npt.ArrayLike) -> list[int]:
-        """Checks token ids and removes special tokens, which have no text.
-
-        Args:
-            ids: integers [tokens].
-
-        Raises:
-            DataError: an id is not an integer, is negative, or is not in the vocabulary.
-
-        Example:
-            >>> from jaxformer.text import byte_tokenizer
-            >>> byte_tokenizer().ordinary_ids([104, 105, 256])
-            [104, 105]
-        """
+        """The ids [tokens] without special tokens; DataError as for `Tokenizer.decode`."""
         return [token_id for token_id in self._checked(ids) if token_id not in self._special]
 
     def _checked(self, ids: npt.ArrayLike) -> list[int]:

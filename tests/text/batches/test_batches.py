@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from jaxformer.errors import DataError
+from jaxformer.errors import ConfigError, DataError
 from jaxformer.text import (
     IGNORE,
     Batches,
@@ -132,7 +132,7 @@ def test_host_is_one_of_their_count(index, count):
     ],
 )
 def test_batches_refuse_what_cannot_be_made(source, batch_size, host, rule):
-    with pytest.raises(DataError, match=rule):
+    with pytest.raises((ConfigError, DataError), match=rule):
         Batches(source, batch_size, host=host)
 
 

@@ -8,8 +8,6 @@ import pytest
 from jaxformer import text
 from jaxformer.errors import DataError
 from jaxformer.text.corpora import corpus as corpora
-from jaxformer.text.tables import documents as tables_of_documents
-from jaxformer.text.tables.documents import read_pieces
 from tests.runs import tiny
 from tests.text.corpora.texts import (
     documents,
@@ -82,24 +80,6 @@ def test_fingerprint_is_of_the_content_and_of_how_it_is_read(tmp_path):
     assert scan(tmp_path, ["one", "Two"]).fingerprint != first.fingerprint
     other = scan(tmp_path, ["one", "two"], validation_fraction=0.2)
     assert other.fingerprint != first.fingerprint
-
-
-def test_a_file_that_changes_is_an_error(tmp_path, monkeypatch):
-    corpus = scan(tmp_path, documents(5))
-    with (tmp_path / "a.jsonl").open("a") as file:
-        file.write('{"text": "more"}\n')
-    with pytest.raises(DataError, match="a.jsonl' has changed while it was read"):
-        list(corpus.read())
-    reads = read_pieces
-
-    def growing(*arguments, **options):
-        yield from reads(*arguments, **options)
-        with (tmp_path / "a.jsonl").open("a") as file:
-            file.write(" ")
-
-    monkeypatch.setattr(tables_of_documents, "read_pieces", growing)
-    with pytest.raises(DataError, match="has changed while it was read"):
-        scan(tmp_path, documents(5))
 
 
 def test_scan_is_remembered_while_the_file_stays(tmp_path, monkeypatch):

@@ -55,13 +55,6 @@ def test_long_file_is_one_document_up_to_what_is_held_out(tmp_path, monkeypatch,
     assert_holds(text.prepare_documents(corpus, BYTES, tmp_path), runs[False], runs[True])
 
 
-def test_documents_that_cannot_be_encoded_are_refused():
-    with pytest.raises(DataError, match="must be valid Unicode"):
-        text.Documents.of(["a\ud800"])
-    with pytest.raises(DataError, match="texts must be a list of strings, got 'a text'"):
-        text.Documents.of("a text")
-
-
 # Rows.
 
 

@@ -9,9 +9,8 @@ import sys
 import pytest
 
 from jaxformer.errors import ConfigError, DataError
+from jaxformer.text import Counts, Documents
 from jaxformer.text.sources import files
-from jaxformer.text.sources.records import Counts
-from jaxformer.text.tables.documents import read_pieces
 from tests.text.corpora.texts import zstd
 
 CONTENT = b"\xef\xbb\xbfa\r\n\n b\rc\xe2\x80\xa8d\x0ce\n\xef\xbb\xbf\nlast"
@@ -19,7 +18,8 @@ LINES = ["a", "", " b\rc\u2028d\x0ce", "\ufeff", "last"]
 
 
 def documents(file):
-    return ["".join(row.columns[0] for row in read_pieces(file, Counts("documents")))]
+    rows = Documents.rows([str(file)], Counts("documents"))
+    return ["".join(row.columns[0] for row in rows)]
 
 
 READERS = {"documents": documents, "lines": lambda file: list(files.read_lines(file))}

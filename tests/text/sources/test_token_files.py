@@ -184,20 +184,6 @@ def test_other_tokens_are_read_anew(tmp_path, change):
         assert again.fingerprint != first.fingerprint
 
 
-def test_file_that_changes_while_it_is_read_is_an_error(tmp_path):
-    path = write(tmp_path / "a.bin", TOKENS)
-
-    def touch(done):
-        os.utime(path, ns=(0, 0))
-
-    with pytest.raises(DataError, match=r"'.*a.bin' has changed while it was read"):
-        check(path, on_progress=touch)
-    files = map_token_files([path])
-    path.unlink()
-    with pytest.raises(DataError, match="a.bin': No such file"):
-        check_token_files(files, BYTES, None)
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from jaxformer import text
 from jaxformer.errors import DataError
 from jaxformer.text.sources import files
-from jaxformer.text.sources.records import Counts
 from jaxformer.text.tables import documents as document_tables
-from jaxformer.text.tables.documents import read_pieces, without_repeats
+from jaxformer.text.tables.documents import without_repeats
 from tests.text.corpora.texts import documents, newlines, prose, split, write_lines
 from tests.text.foreign_tokenizers import TEXT, foreign_json
 
@@ -27,7 +26,7 @@ def write_parquet(path, texts, field="text"):
 
 
 def pieces(file, **options):
-    return list(read_pieces(file, Counts("documents"), **options))
+    return list(text.Documents.rows([str(file)], text.Counts("documents"), **options))
 
 
 def texts_of(rows):
@@ -103,8 +102,8 @@ def test_bad_records_are_named_or_left_out_and_counted(tmp_path, name):
     with pytest.raises(DataError, match=message) as error:
         pieces(tmp_path / name)
     assert str(error.value).endswith("or skip unreadable records with data.errors 'skip'")
-    counts = Counts("documents", errors="skip")
-    texts = texts_of(read_pieces(tmp_path / name, counts))
+    counts = text.Counts("documents", errors="skip")
+    texts = texts_of(text.Documents.rows([str(tmp_path / name)], counts))
     assert texts == (["one\ntwo\n\nfour"] if name.endswith("txt") else ["a", "b"])
     line = 3 if name.endswith("txt") else 2
     assert str(counts).endswith(f"1 unreadable (line {tmp_path / name}:{line})")

@@ -14,9 +14,7 @@ from jaxformer.text import (
     byte_tokenizer,
     encode_pairs,
     train_character,
-    train_word,
 )
-from jaxformer.text.tables.pairs import encode_source
 from tests.text.corpora.texts import split
 
 BYTE = byte_tokenizer()
@@ -62,10 +60,7 @@ def test_pairs_are_read_from_two_files_line_by_line(folder):
         (["a", "b", "c"], r"a list of one TSV file, or .*, got \['a', 'b', 'c'\]; name one or two"),
         (["long", "short"], "number of lines, got only 2 in 'short'; give files"),
         (["blank"], "got 'blank': 2 pairs read, 0 kept; 1 empty .*; each line must be source, tab"),
-        (
-            ["short", "blanks"],
-            "got 'short' and 'blanks': 2 pairs .*; each line .* be the trans",
-        ),
+        (["short", "blanks"], "got 'short' and 'blanks': 2 pairs .*; each line must be source"),
     ],
 )
 def test_reading_names_what_is_wrong(folder, paths, rule):
@@ -124,30 +119,6 @@ def test_pair_without_tokens_has_no_example():
 def test_encoding_needs_an_end_of_text(tokenizers_):
     with pytest.raises(DataError, match="must have an end of text, got one without; name"):
         encode_pairs(Pairs(("a",), ("a",)), *tokenizers_)
-    with pytest.raises(DataError, match="must have an end of text"):
-        encode_source("a", WITHOUT_END, 5)
-
-
-def test_source_is_encoded_as_in_training():
-    pairs = Pairs(("né",), ("x",))
-    (example,) = encode_pairs(pairs, BYTE, BYTE)
-    ids = encode_source(" né\n", BYTE, 4)
-    assert ids.tolist() == example["source_tokens"].tolist() == [110, 195, 169, 256]
-    assert ids.dtype == np.int32
-
-
-@pytest.mark.parametrize("text", ["", " \n\u2028"])
-def test_source_must_have_text(text):
-    with pytest.raises(DataError, match=r"must have text, got '.*'; write one"):
-        encode_source(text, train_word(["a"]), 5)
-
-
-def test_source_must_not_be_too_long():
-    rule = r"at most max_len=4 tokens, the end of text included, got 5 for 'abcd'; cut it"
-    with pytest.raises(DataError, match=rule):
-        encode_source("abcd", BYTE, 4)
-    with pytest.raises(DataError, match="got 41 for 'aaaaaaaaaaaaaaaaaaaa...'; cut it"):
-        encode_source("a" * 40, BYTE, 4)
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.37, 0.9])

@@ -23,8 +23,3 @@ def test_own_kind_of_table_is_read_by_its_columns(tmp_path):
     words, tags, domains = ("A dog", "He sleeps"), ("DET N", "PRON V"), ("news", "chat")
     assert table == Aligned(words, tags, domains, lines=("1", "4"))
     assert str(counts) == "5 sentences read, 2 kept; 1 empty (line 5), 2 misaligned (lines 2, 3)"
-
-
-def test_take_keeps_the_order_of_the_indices():
-    table = Aligned(tuple("abc"), tuple("xyz"), tuple("uvw"))
-    assert table.take([2, 0]) == Aligned(("c", "a"), ("z", "x"), ("w", "u"), lines=("3", "1"))

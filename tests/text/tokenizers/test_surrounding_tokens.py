@@ -7,7 +7,6 @@ from tokenizers import models, processors
 
 from jaxformer.errors import DataError
 from jaxformer.text import SurroundingTokens, Tokenizer, TokenRoles
-from jaxformer.text.tokenizers.surrounding_tokens import template_tokens
 
 NAMES = ["<s>", "</s>", "a", "b"]
 BERT = processors.BertProcessing(("</s>", 1), ("<s>", 0))
@@ -60,32 +59,20 @@ def test_no_tokens_are_around_a_text_whose_model_reads_none():
         template("<s> $A </s>", "<s> $A </s> </s> $B </s>"),
         template("$A </s>", "$A <s> $B:2 </s>:2"),
         processors.Sequence([processors.ByteLevel(), template("<s> $A", "<s> $A </s> $B")]),
+        template("<s> $A </s>", "<s> $B </s> $A </s>"),
     ],
 )
 def test_tokens_and_types_of_a_pair_are_those_of_the_library(processor):
     library = tokenizer_with(processor)
     expected = library.encode("a b a", "b b")
     tokenizer = Tokenizer(library, TokenRoles(surrounded=True))
-    ids, types = tokenizer.surrounding_tokens.around_pair(
-        tokenizer.encode("a b a"), tokenizer.encode("b b")
-    )
+    ids, types = tokenizer.encode_pair("a b a", "b b")
     assert (ids.tolist(), types.tolist()) == (expected.ids, expected.type_ids)
     assert ids.dtype == types.dtype == np.int32
 
 
-@pytest.mark.parametrize(
-    "pair",
-    [
-        None,  # both texts, without any special token
-        "<s> $A $B </s>",
-        "<s> $B </s> $A </s>",
-        "<s> $A </s>:1 $B:1 </s>:1",  # whose types change elsewhere
-        "$A </s> $B </s>",
-        "<s> $A </s> $B",
-    ],
-)
-def test_pair_of_another_form_than_two_texts_with_tokens_between_is_refused(pair):
-    special = template_tokens(tokenizer_with(template("<s> $A </s>", pair)))
-    assert special == SurroundingTokens((0,), (1,))
-    with pytest.raises(DataError, match="got none; use the tokenizer.json of a model"):
-        special.around_pair(np.array([2]), np.array([3]))
+def test_two_texts_need_a_template_of_their_own():
+    library = tokenizer_with(template("<s> $A </s>"))
+    for roles in (TokenRoles(surrounded=True), TokenRoles()):
+        with pytest.raises(DataError, match="got none; use the tokenizer.json of a model"):
+            Tokenizer(library, roles).encode_pair("a", "b")
