@@ -115,13 +115,21 @@ def load_base(
     path = stored["path"] if base is None else base
     init_from = f"{path}" if step is None else f"{path}@{step}"
     source = weight_source(init_from, type(model), model.config)
-    problem = "is not the one of the training: its SHA-256 differs"
+
+    def missing(problem: str) -> CheckpointError:
+        return CheckpointError(
+            f"{folder} has only the matrices of LoRA, and its base model, {init_from}, "
+            f"{problem}; restore the base, or pass its new location: --base FOLDER, in Python "
+            "base=FOLDER"
+        )
+
     try:
-        if source.digest == stored["sha256"]:
-            return source.start(model, runner)
+        digest = source.digest
+    except CheckpointError:
+        digest = stored["sha256"]  # missing; reported below
+    if digest != stored["sha256"]:
+        raise missing("is not the one of the training: its SHA-256 differs")
+    try:
+        return source.start(model, runner)
     except (CheckpointError, ConfigError) as error:
-        problem = f"cannot be read: {error}"
-    raise CheckpointError(
-        f"{folder} has only the matrices of LoRA, and its base model, {init_from}, {problem}; "
-        "restore the base, or pass its new location: --base FOLDER, in Python base=FOLDER"
-    )
+        raise missing(f"cannot be read: {error}") from None
