@@ -19,7 +19,7 @@ from jaxformer.inference import generate
 from jaxformer.models import Decoder
 from jaxformer.training import TrainState, language_model_loss, make_train_step
 
-STEPS, ROWS, SYMBOLS, SHORTEST, LONGEST, END = 350, 64, 8, 3, 7, 8
+STEPS, ROWS, SYMBOLS, SHORTEST, LONGEST, END = 500, 64, 8, 3, 7, 8
 LENGTH, IGNORE = 2 * LONGEST + 1, -1
 
 config = ModelConfig(vocab_size=END + 1, max_len=LENGTH + 1, num_layers=2, d_model=64, num_heads=4)
