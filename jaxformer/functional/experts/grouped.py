@@ -11,11 +11,13 @@ gets the weighted sum of the rows of its choices. How the rows are grouped depen
 - buckets: each expert has the same number of rows, its capacity, and drops the choices beyond it.
 """
 
+import dataclasses
 import functools
 import importlib
 import importlib.util
+import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -40,8 +42,10 @@ _SMALL_BLOCK, _LARGEST_BLOCK = 32, 256  # rows; smaller ones are slow if an expe
 _MAX_PADDING = 10  # padding is at most a tenth of the rows, unless blocks would be small
 
 
-class Experts(NamedTuple):
-    """Parameters of all experts, or, without the first axis, of one."""
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class Experts:
+    """Parameters of all experts, or, without the first axis, of one; and how they compute."""
 
     up_kernel: Kernel
     up_bias: jax.Array | None
@@ -49,45 +53,73 @@ class Experts(NamedTuple):
     gate_bias: jax.Array | None
     down_kernel: Kernel
     down_bias: jax.Array | None
+    activate: Callable[..., jax.Array] = dataclasses.field(metadata={"static": True})
+    products: Products = dataclasses.field(metadata={"static": True})
 
+    def apply(
+        self, x: jax.Array, is_real: jax.Array, project: Callable[..., jax.Array] | None = None
+    ) -> jax.Array:
+        """Output `[R, D]` of one expert, or of all by grouped products; 0 where not `is_real`."""
+        project = project or functools.partial(linear, products=self.products)
 
-class ExpertOptions(NamedTuple):
-    """Functions that every expert computes with."""
+        # In the gradient, 0 times an expert's NaN would be NaN, so zero it after each product.
+        def cut(array: jax.Array) -> jax.Array:
+            return jnp.where(is_real, array, 0)
 
-    activate: Callable[..., jax.Array]  # of the up projection, or of the gate and it
-    products: Products
+        x = cut(x)
+        up = cut(project(x, self.up_kernel, self.up_bias, name="up_kernel"))
+        if self.gate_kernel is None:
+            hidden = self.activate(up)
+        else:
+            gate = cut(project(x, self.gate_kernel, self.gate_bias, name="gate_kernel"))
+            hidden = self.activate(gate, up)
+        return cut(project(hidden, self.down_kernel, self.down_bias, name="down_kernel"))
 
 
 def compute_experts(
-    experts: Experts, x: jax.Array, chosen: jax.Array, weights: jax.Array, options: ExpertOptions,
-    num_parts: int = 1,
-) -> jax.Array:  # fmt: skip
+    experts: Experts, x: jax.Array, chosen: jax.Array, weights: jax.Array, axis: str | None
+) -> jax.Array:
     """Weighted sum `[N, D]` of the chosen experts, in the dtype of the weights; drops no choice.
 
     Args:
-        experts: parameters of E experts.
+        experts: parameters of all E experts, or of this device's part of them.
         x: float `[N, D]`.
-        chosen: int `[N, k]`, in 0 .. E; what expert E computes, which does not exist, is 0.
+        chosen: int `[N, k]`, in 0 .. E-1.
         weights: float `[N, k]`.
-        options: activation function and matrix products.
-        num_parts: number of devices that share all experts, of which this one has E.
+        axis: the mapped mesh axis whose devices share the experts and compute for each other's
+            tokens; None if this device has all.
     """
-    choices = sort_choices(chosen, experts.up_kernel.shape[0])
+    num_experts, num_parts = experts.up_kernel.shape[0], _axis_size(axis)
+    if axis is not None:
+        # All tokens of a device may choose the experts of one other. A static buffer of an
+        # all-to-all with room for that would send every token to every device, as gathering does.
+        gather = functools.partial(jax.lax.all_gather, axis_name=axis, tiled=True)
+        x, chosen, weights = gather(x), gather(chosen), gather(weights)
+        chosen = chosen - jax.lax.axis_index(axis).astype(chosen.dtype) * num_experts
+        # What expert E computes, which does not exist, is 0.
+        chosen = jnp.where((chosen >= 0) & (chosen < num_experts), chosen, num_experts)
+    choices = sort_choices(chosen, num_experts)
     size = _rows_per_block(choices, num_parts)
-    in_blocks = functools.partial(_in_blocks, experts, x, choices, options, size, num_parts > 1)
+    in_blocks = functools.partial(_in_blocks, experts, x, choices, size, num_parts > 1)
     programs = dict.fromkeys(PLATFORMS, in_blocks)
     # jit cannot split a grouped product over devices. Few choices read few kernels in blocks. A
     # `dot_general` of the caller's has no grouped product.
-    can_group = size > 1 and options.products.dot_general is None
+    can_group = size > 1 and experts.products.dot_general is None
     axis_types = jax.sharding.get_abstract_mesh().axis_types
     is_explicit = has_explicit_axes(x) or AxisType.Explicit in axis_types
     if can_group and is_one_device() and not is_explicit:  # which ragged_dot does not support
         dots = {"tpu": jax.lax.ragged_dot, "cuda": _tokamax_ragged_dot(x.dtype)}
         for platform, dot in dots.items():
             if dot is not None:
-                programs[platform] = functools.partial(_ragged, experts, x, choices, options, dot)
+                programs[platform] = functools.partial(_ragged, experts, x, choices, dot)
     outputs = by_platform(programs) if len({*programs.values()}) > 1 else programs[OTHERS]()
-    return weighted_sum(outputs, weights)
+    total = weighted_sum(outputs, weights)
+    return total if axis is None else jax.lax.psum_scatter(total, axis, tiled=True)
+
+
+def _axis_size(axis: str | None) -> int:
+    """Number of devices of a mapped mesh axis; 1 without one."""
+    return 1 if axis is None else jax.lax.axis_size(axis)
 
 
 def _rows_per_block(choices: Choices, num_parts: int) -> int:
@@ -104,9 +136,8 @@ def _rows_per_block(choices: Choices, num_parts: int) -> int:
 
 
 def _in_blocks(
-    experts: Experts, x: jax.Array, choices: Choices, options: ExpertOptions, size: int,
-    skips_empty: bool,
-) -> jax.Array:  # fmt: skip
+    experts: Experts, x: jax.Array, choices: Choices, size: int, skips_empty: bool
+) -> jax.Array:
     """Output `[k, N, D]` of each choice's expert, in a scan over blocks of rows of one expert."""
     # As in Gale et al., "MegaBlocks", 2022, but with a loop in place of a sparse product.
     (num_choices,), (num_experts,) = choices.order.shape, choices.sizes.shape
@@ -121,7 +152,6 @@ def _in_blocks(
     groups = jnp.minimum(groups, num_experts - 1)  # [G]; unused blocks, at the end, are padding
     ranks = (blocks - starts[groups])[:, None] * size + jnp.arange(size)[None]  # [G, B]
     rows = group_rows(choices, groups, ranks, starts * size)
-    project = functools.partial(linear, products=options.products)
 
     # XLA merges nothing across scan iterations, so no barriers against CSE are needed.
     @functools.partial(jax.checkpoint, prevent_cse=False)
@@ -130,7 +160,7 @@ def _in_blocks(
             expert = jax.tree.map(
                 lambda leaf: jax.lax.dynamic_index_in_dim(leaf, group, keepdims=False), experts
             )
-            return _apply_expert(expert, block, is_real, options.activate, project)
+            return expert.apply(block, is_real)
 
         if not skips_empty:
             return compute()
@@ -142,9 +172,7 @@ def _in_blocks(
     return from_rows(rearrange(outputs, "g b d -> (g b) d"), rows)
 
 
-def _ragged(
-    experts: Experts, x: jax.Array, choices: Choices, options: ExpertOptions, dot: Any
-) -> jax.Array:
+def _ragged(experts: Experts, x: jax.Array, choices: Choices, dot: Any) -> jax.Array:
     """Output `[k, N, D]` of each choice's expert, by grouped matrix products without padding."""
     (num_choices,), (num_experts,) = choices.order.shape, choices.sizes.shape
     places = choices.first.at[choices.experts].get(mode="clip") + choices.rank
@@ -152,7 +180,7 @@ def _ragged(
     experts_of_rows = rearrange(choices.experts, "k n -> (k n)")[choices.order]  # [R]
 
     def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
-        return dot(x, kernel, choices.sizes, precision=options.products.precision)
+        return dot(x, kernel, choices.sizes, precision=experts.products.precision)
 
     def project(x: jax.Array, kernel: Kernel, bias: jax.Array | None, *, name: str) -> jax.Array:
         result = matmul(x, kernel, product)
@@ -161,9 +189,7 @@ def _ragged(
         return result + bias.astype(x.dtype).at[experts_of_rows].get(mode="clip")
 
     # As in blocks, the backward pass computes the experts again.
-    apply = jax.checkpoint(
-        functools.partial(_apply_expert, activate=options.activate, project=project)
-    )
+    apply = jax.checkpoint(functools.partial(Experts.apply, project=project))
     return from_rows(apply(experts, to_rows(x, rows), jnp.bool_(True)), rows)
 
 
@@ -179,16 +205,18 @@ def _tokamax_ragged_dot(dtype: Any) -> Callable[..., jax.Array] | None:
 
 
 def compute_in_buckets(
-    experts: Experts, x: jax.Array, chosen: jax.Array, weights: jax.Array, options: ExpertOptions,
-    capacity: int, axis: str | None = None,
+    experts: Experts, x: jax.Array, chosen: jax.Array, weights: jax.Array, axis: str | None,
+    capacity_factor: float,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
-    """As `compute_experts`, with at most `capacity` choices per expert; and the number dropped.
+    """As `compute_experts`, with at most a capacity of choices per expert; and the number dropped.
 
-    First choices precede second ones, and earlier tokens later ones. With a mapped mesh axis, each
-    device of it has a part of the experts, and they exchange the buckets of their tokens.
+    First choices precede second ones, and earlier tokens later ones. `chosen` may be E, which is no
+    choice. With an axis, devices exchange the buckets of their tokens.
     """
-    num_parts = 1 if axis is None else jax.lax.axis_size(axis)
+    num_parts = _axis_size(axis)
     num_experts = experts.up_kernel.shape[0] * num_parts
+    capacity = math.ceil(capacity_factor * chosen.size / num_experts)
+    capacity = max(1, min(capacity, x.shape[0]))
     choices = sort_choices(chosen, num_experts)
     fits = choices.rank < capacity
     is_dropped = ~fits & (choices.experts < num_experts)
@@ -202,9 +230,7 @@ def compute_in_buckets(
     buckets, is_real = (
         rearrange(_exchange(array, axis), "(p e c) d -> e (p c) d", **axes) for array in arrays
     )
-    project = functools.partial(linear, products=options.products)
-    apply = functools.partial(_apply_expert, activate=options.activate, project=project)
-    outputs = jax.checkpoint(jax.vmap(apply))(experts, buckets, is_real)  # [e, p c, D]
+    outputs = jax.checkpoint(jax.vmap(Experts.apply))(experts, buckets, is_real)  # [e, p c, D]
     outputs = rearrange(outputs, "e (p c) d -> (p e c) d", **axes)
     total = weighted_sum(from_rows(_exchange(outputs, axis), rows), weights)
     return total, is_dropped.sum(dtype=jnp.int32)
@@ -215,23 +241,3 @@ def _exchange(buckets: jax.Array, axis: str | None) -> jax.Array:
     if axis is None:
         return buckets
     return jax.lax.all_to_all(buckets, axis, split_axis=0, concat_axis=0, tiled=True)
-
-
-def _apply_expert(
-    expert: Experts, x: jax.Array, is_real: jax.Array, activate: Callable[..., jax.Array],
-    project: Callable[..., jax.Array],
-) -> jax.Array:  # fmt: skip
-    """Output `[R, D]` of an expert, or of all by grouped products; 0 where is_real is False."""
-
-    # In the gradient, 0 times an expert's NaN would be NaN, so zero it after each product.
-    def cut(array: jax.Array) -> jax.Array:
-        return jnp.where(is_real, array, 0)
-
-    x = cut(x)
-    up = cut(project(x, expert.up_kernel, expert.up_bias, name="up_kernel"))
-    if expert.gate_kernel is None:
-        hidden = activate(up)
-    else:
-        gate = cut(project(x, expert.gate_kernel, expert.gate_bias, name="gate_kernel"))
-        hidden = activate(gate, up)
-    return cut(project(hidden, expert.down_kernel, expert.down_bias, name="down_kernel"))

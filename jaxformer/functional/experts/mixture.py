@@ -16,11 +16,18 @@ from jaxformer.functional.checks import (
     static_bool,
     static_number,
 )
+from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.experts.devices import ExpertsLayout, compute_on_devices
-from jaxformer.functional.experts.grouped import ExpertOptions, Experts
-from jaxformer.functional.experts.routing import route, statistics
+from jaxformer.functional.experts.grouped import Experts
 from jaxformer.functional.feed_forward import activation_function, gate_function, input_width
-from jaxformer.functional.linear import DEFAULT_PRODUCTS, Kernel, Products, checked_base
+from jaxformer.functional.linear import (
+    DEFAULT_PRODUCTS,
+    Kernel,
+    Products,
+    checked_base,
+    matmul,
+    on_rows,
+)
 
 
 class ExpertsParams(NamedTuple):
@@ -146,7 +153,7 @@ def mixture_of_experts(
     num_experts = _check_params(params, x)
     check_fields("products", products, Products)
     function = activation_function if params.gate_kernel is None else gate_function
-    options = ExpertOptions(function(activation), products)
+    activate = function(activation)
     if not is_int(num_experts_per_token, 1, num_experts):
         raise ConfigError(
             f"num_experts_per_token must be an int in 1 .. E={num_experts}, got "
@@ -164,16 +171,22 @@ def mixture_of_experts(
         capacity_factor = static_number(
             "capacity_factor", capacity_factor, positive=True, remedy="None = drop nothing"
         )
-    num_chosen = int(num_experts_per_token)
-    routing = route(params.router_kernel, params.router_bias, x, num_chosen, normalize)
-    chosen = routing.experts
+    logits = _router_logits(params, x)  # [..., E]
+    # Ranks logits: probabilities far below the largest all round to 0.
+    largest, chosen = jax.lax.top_k(logits, int(num_experts_per_token))  # [..., k]
+    if normalize:
+        weights = jax.nn.softmax(largest, axis=-1)
+    else:
+        weights = jnp.exp(largest - jax.nn.logsumexp(logits, axis=-1, keepdims=True))
+    routed = chosen
     if capacity_factor is not None and mask is not None:
-        chosen = jnp.where(mask[..., None], chosen, num_experts)
-    experts = Experts(**{name: getattr(params, name) for name in Experts._fields})
-    output, num_dropped = compute_on_devices(
-        experts, x, chosen, routing.weights, options, capacity_factor, layout
-    )
-    return ExpertsOutput(output.astype(x.dtype), *statistics(routing, num_dropped, mask))
+        routed = jnp.where(mask[..., None], chosen, num_experts)
+    experts = Experts(
+        params.up_kernel, params.up_bias, params.gate_kernel, params.gate_bias,
+        params.down_kernel, params.down_bias, activate, products,
+    )  # fmt: skip
+    output, num_dropped = compute_on_devices(experts, x, routed, weights, capacity_factor, layout)
+    return ExpertsOutput(output.astype(x.dtype), *_statistics(logits, chosen, num_dropped, mask))
 
 
 def _check_params(params: ExpertsParams, x: jax.Array) -> int:
@@ -199,3 +212,32 @@ def _check_params(params: ExpertsParams, x: jax.Array) -> int:
             "and no gate_kernel; remove it"
         )
     return sizes["E"]
+
+
+def _router_logits(params: ExpertsParams, x: jax.Array) -> jax.Array:
+    """Logits `[..., E]` of tokens `[..., D]`, in float32 or better."""
+    dtype = at_least(x.dtype, jnp.float32)
+    product = Products(jax.lax.Precision.HIGHEST).matmul
+    logits = on_rows(lambda rows: matmul(rows, params.router_kernel, product), x.astype(dtype))
+    if params.router_bias is None:
+        return logits
+    return logits + jnp.broadcast_to(params.router_bias.astype(dtype), logits.shape)
+
+
+def _statistics(
+    logits: jax.Array, chosen: jax.Array, num_dropped: jax.Array, mask: jax.Array | None
+) -> tuple[jax.Array, ...]:
+    """Load balancing loss, router z-loss, expert load and dropped share of the real tokens."""
+    real = jnp.ones(logits.shape[:-1], bool) if mask is None else mask
+    num_experts, dtype = logits.shape[-1], logits.dtype
+    num_tokens = jnp.maximum(real.sum(dtype=jnp.int32), 1).astype(dtype)
+
+    def mean(values: jax.Array) -> jax.Array:
+        axes = tuple(range(values.ndim - 1))
+        return jnp.where(real[..., None], values, 0).sum(axis=axes) / num_tokens
+
+    load = mean(jax.nn.one_hot(chosen, num_experts, dtype=dtype).sum(axis=-2))
+    load_balancing = num_experts * jnp.sum(load * mean(jax.nn.softmax(logits, axis=-1)))
+    (z_loss,) = mean(jnp.square(jax.nn.logsumexp(logits, axis=-1, keepdims=True)))
+    dropped = num_dropped.astype(dtype) / (num_tokens * chosen.shape[-1])
+    return load_balancing, z_loss, load, dropped

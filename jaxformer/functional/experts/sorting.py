@@ -75,7 +75,9 @@ def group_rows(choices: Choices, groups: jax.Array, ranks: jax.Array, starts: ja
 # The transpose of a gather is a scatter, which is slow; each map has the inverse gather instead.
 def to_rows(x: jax.Array, rows: Rows) -> jax.Array:
     """Copies tokens `[N, D]` to rows `[R, D]`; padding is 0."""
-    return linear_map(_rows_of_tokens, _sum_of_rows, rows, x)
+    return linear_map(
+        _rows_of_tokens, lambda rows, x: _choices_of_rows(rows, x).sum(axis=0), rows, x
+    )
 
 
 def from_rows(outputs: jax.Array, rows: Rows) -> jax.Array:
@@ -87,10 +89,6 @@ def _rows_of_tokens(rows: Rows, x: jax.Array) -> jax.Array:
     num_choices, num_tokens = rows.rows.size, x.shape[0]
     tokens = jnp.where(rows.choices < num_choices, rows.choices % num_tokens, num_tokens)
     return x.at[tokens].get(mode="fill", fill_value=0)  # [R, D]
-
-
-def _sum_of_rows(rows: Rows, x: jax.Array) -> jax.Array:
-    return _choices_of_rows(rows, x).sum(axis=0)  # [N, D]
 
 
 def _choices_of_rows(rows: Rows, x: jax.Array) -> jax.Array:

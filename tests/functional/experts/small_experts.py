@@ -6,13 +6,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxformer.functional import ExpertsParams
+from jaxformer.functional import ExpertsParams, LowRankKernel
 
 D, F, E = 5, 7, 11
 
 
 def normal(seed, *shape):
     return np.random.default_rng(seed).standard_normal(shape)
+
+
+def low_rank(params, *names):
+    """The parameters with corrections of rank 3 to some kernels."""
+    kernels = {}
+    for seed, name in enumerate(names):
+        experts, width, output = (kernel := getattr(params, name)).shape
+        down, up = normal(30 + seed, experts, width, 3), normal(40 + seed, experts, 3, output)
+        kernels[name] = LowRankKernel(kernel, down, up, scale=0.5)
+    return params._replace(**kernels)
 
 
 def arrays(tree, dtype=jnp.float32):

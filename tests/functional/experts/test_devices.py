@@ -10,8 +10,8 @@ import pytest
 from jax.sharding import AxisType
 
 from jaxformer.errors import ConfigError
-from jaxformer.functional import ExpertsLayout, ExpertsParams, LowRankKernel, mixture_of_experts
-from tests.functional.experts.small_experts import normal
+from jaxformer.functional import ExpertsLayout, ExpertsParams, mixture_of_experts
+from tests.functional.experts.small_experts import low_rank, normal
 
 E, D, F, B, T = 4, 5, 6, 8, 4
 KERNELS = {"up_kernel": (E, D, F), "gate_kernel": (E, D, F), "down_kernel": (E, F, D)}
@@ -24,12 +24,6 @@ X, MASK = normal(20, B, T, D), np.arange(B * T).reshape(B, T) % 5 > 0
 BY_EXPERT = ExpertsLayout(("data", "expert"), expert_axis="expert", hidden_axes=("tensor",))
 BY_TOKEN = ExpertsLayout(("data",), ("tensor",))
 LAYOUTS = [((2, 2, 2), BY_EXPERT), ((1, 4, 2), BY_EXPERT), ((4, 1, 2), BY_TOKEN)]
-
-
-def low_rank(name):
-    kernel = getattr(PARAMS, name)
-    down, up = normal(30, E, kernel.shape[1], 3), normal(31, E, 3, kernel.shape[2])
-    return LowRankKernel(kernel, down, up, scale=0.5)
 
 
 def mesh_of(sizes):
@@ -54,7 +48,7 @@ def evaluate(params, layout, capacity_factor):
 @pytest.mark.parametrize("capacity_factor", [None, 4.0])
 @pytest.mark.parametrize("kernels", [(), tuple(KERNELS)])
 def test_experts_on_eight_devices_are_those_of_one(kernels, capacity_factor):
-    params = PARAMS._replace(**{name: low_rank(name) for name in kernels})
+    params = low_rank(PARAMS, *kernels)
     with jax.enable_x64(True):
         expected = evaluate(params, None, capacity_factor)
         for sizes, layout in LAYOUTS if not kernels else LAYOUTS[:1]:

@@ -12,7 +12,7 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType
 
 from jaxformer.errors import ConfigError
-from jaxformer.functional import LowRankKernel, mixture_of_experts
+from jaxformer.functional import mixture_of_experts
 from jaxformer.functional.experts import grouped
 from jaxformer.functional.platforms import compiling_for
 from tests.functional.experts.small_experts import (
@@ -22,6 +22,7 @@ from tests.functional.experts.small_experts import (
     E,
     X,
     arrays,
+    low_rank,
     normal,
     reference,
 )
@@ -113,17 +114,12 @@ def test_ties_go_to_the_lower_index_and_experts_may_be_empty(mixture):
 
 
 def test_kernels_of_low_rank_equal_merged_ones(mixture):
-    def low_rank(kernel, seed):
-        down, up = normal(seed, E, kernel.shape[1], 2), normal(seed, E, 2, kernel.shape[2])
-        return LowRankKernel(kernel, down, up, scale=0.5)
-
     names = ("up_kernel", "gate_kernel", "down_kernel")
-    kernels = {name: low_rank(getattr(GATED, name), seed) for seed, name in enumerate(names)}
+    params = low_rank(GATED, *names)
     with jax.enable_x64(True):
         compute = jax.jit(functools.partial(mixture, num_experts_per_token=2))
-        result = compute(GATED._replace(**kernels), TOKENS)
-        merged = {name: kernel.merge() for name, kernel in kernels.items()}
-        expected = compute(GATED._replace(**merged), TOKENS)
+        merged = params._replace(**{name: getattr(params, name).merge() for name in names})
+        result, expected = compute(params, TOKENS), compute(merged, TOKENS)
     chex.assert_trees_all_close(result, expected, rtol=1e-9, atol=1e-9)
 
 
