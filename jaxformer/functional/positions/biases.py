@@ -29,18 +29,15 @@ _MOST_BUCKETS = 1024  # finding the borders takes ever larger integers
 
 
 def relative_positions(num_queries: int, num_keys: int, query_offset: Integers) -> jax.Array:
-    """Position of each key relative to each query: int32 `[T, S]` or `[..., 1, T, S]`."""
-    num_queries = check_size("num_queries", num_queries, least=0)
-    num_keys = check_size("num_keys", num_keys, least=0)
-    query = jnp.arange(num_queries, dtype=jnp.int32)[:, None]  # [T, 1]
-    key = jnp.arange(num_keys, dtype=jnp.int32)[None, :]  # [1, S]
-    offset = read_integers("query_offset", query_offset, -_MAX_OFFSET, _MAX_OFFSET)
+    """Position of each key relative to each query: int32 `[1, T, S]` or `[..., 1, T, S]`."""
+    query = jnp.arange(check_size("num_queries", num_queries, least=0), dtype=jnp.int32)
+    key = jnp.arange(check_size("num_keys", num_keys, least=0), dtype=jnp.int32)
+    offset = jnp.asarray(read_integers("query_offset", query_offset, -_MAX_OFFSET, _MAX_OFFSET))
     # Added before the axes meet: XLA would compute `key - query` `[T, S]` ahead of a loop over
     # offsets, and hold it.
-    if isinstance(offset, int) or is_symbolic(query_offset):
-        return key - (query + offset)
     rank = offset.ndim + 3
-    return to_rank(key, rank) - (to_rank(query, rank) + offset[..., None, None, None])
+    query = to_rank(query[:, None], rank) + offset[..., None, None, None]  # [..., 1, T, 1]
+    return to_rank(key, rank) - query
 
 
 def alibi_slopes(num_heads: int) -> jax.Array:
@@ -123,8 +120,7 @@ class AlibiBias:
         slopes = as_array("slopes", self.slopes)
         check_axes("slopes", slopes, "N")
         slopes = rearrange(widened(slopes), "n -> n 1 1")
-        relative = relative_positions(num_queries, num_keys, query_offset)
-        relative = relative[None] if relative.ndim == 2 else relative  # [..., 1, T, S]
+        relative = relative_positions(num_queries, num_keys, query_offset)  # [..., 1, T, S]
         return to_rank(slopes, relative.ndim) * (-jnp.abs(relative)).astype(slopes.dtype)
 
 
@@ -183,22 +179,14 @@ class RelativeBias:
             1, distances, query_offset + num_queries, num_buckets=table.shape[0],
             max_distance=self.max_distance, bidirectional=self.bidirectional,
         )  # fmt: skip
-        by_distance = widened(table)[buckets[..., 0, :]]  # [..., T + S + 1, N]
-        return _toeplitz(rearrange(by_distance, "... d n -> ... n d"), num_queries)
-
-
-def _toeplitz(diagonals: jax.Array, num_rows: int) -> jax.Array:
-    """Matrix `[..., T, S]` that is constant along diagonals: element t, s is number T - t + s.
-
-    Args:
-        diagonals: `[..., T + S + 1]`, the numbers from the lower left to the upper right; the first
-            and the last one are not used.
-        num_rows: T.
-    """
-    # Copies of the numbers, cut into rows that are one shorter, move right by one in every row.
-    length = diagonals.shape[-1] - 1
-    flat = repeat(diagonals, "... d -> ... (t d)", t=num_rows)[..., : num_rows * length]
-    return rearrange(flat, "... (t d) -> ... t d", t=num_rows, d=length)[..., num_rows:]
+        by_distance = rearrange(widened(table)[buckets[..., 0, :]], "... d n -> ... n d")
+        # Copies of all distances, cut into rows that are one shorter, move right by one in every
+        # row, so that the matrix is constant along its diagonals.
+        length = distances - 1
+        copies = repeat(by_distance, "... d -> ... (t d)", t=num_queries)
+        rows = copies[..., : num_queries * length]
+        rows = rearrange(rows, "... (t d) -> ... t d", t=num_queries, d=length)
+        return rows[..., num_queries:]  # [..., N, T, S]
 
 
 PositionBias = AlibiBias | RelativeBias
@@ -254,8 +242,7 @@ def relative_position_buckets(
         )
     buckets = num_buckets // directions
     max_distance = _whole("max_distance", max_distance, buckets // 2 + 1, 2**31 - 1)
-    relative = relative_positions(num_queries, num_keys, query_offset)
-    relative = (relative if relative.ndim == 2 else relative[..., 0, :, :]).astype(jnp.int32)
+    relative = relative_positions(num_queries, num_keys, query_offset)[..., 0, :, :]
     distance = jnp.abs(relative) if bidirectional else jnp.maximum(-relative, 0)
     borders = _bucket_borders(buckets, max_distance)
     bucket = jnp.searchsorted(borders, distance, side="right", method="compare_all")

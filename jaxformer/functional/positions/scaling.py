@@ -1,7 +1,7 @@
 """Rotary scaling: extends the context beyond the training length."""
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -181,7 +181,8 @@ def _check_fields(scaling: RotaryScaling) -> None:
             continue
         least = 1 if name == "factor" else 0
         numbers = value if isinstance(value, tuple) else (value,)
-        if not all(_is_positive(number, least) for number in numbers):
+        are_numbers = all(is_int(n) or isinstance(n, float | np.floating) for n in numbers)
+        if not are_numbers or not all(n >= least and 0 < n <= _LARGEST for n in numbers):
             raise ConfigError(
                 f"{name} of {type(scaling).__name__} must be finite and "
                 f"{'at least 1' if least else 'more than 0'}, got {value!r}; under jit, make "
@@ -193,8 +194,3 @@ def _check_fields(scaling: RotaryScaling) -> None:
                 f"{lower} of {type(scaling).__name__} must be less than {upper}, got "
                 f"{values[lower]} and {values[upper]}"
             )
-
-
-def _is_positive(value: Any, least: int) -> bool:
-    is_number = is_int(value) or isinstance(value, float | np.floating)
-    return is_number and bool(0 < value <= _LARGEST) and value >= least

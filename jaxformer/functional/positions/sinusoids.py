@@ -65,8 +65,7 @@ def sinusoidal_positions(
     """
     check_choice("layout", layout, ("interleaved", "half"))
     d_model = check_size("d_model", d_model)
-    exponents = np.arange(0, d_model, 2, dtype=np.float64) / d_model
-    sine, cosine = _sine_cosine(_as_positions(positions), _frequencies(base, exponents), dtype)
+    sine, cosine = _sine_cosine(_as_positions(positions), _frequencies(base, d_model), dtype)
     cosine = cosine[..., : d_model // 2]
     if layout == "half":
         return jnp.concatenate([sine, cosine], axis=-1)
@@ -110,8 +109,7 @@ def rotary_tables(
     head_dim = check_size("head_dim", head_dim)
     if head_dim % 2:
         raise ShapeError(f"head_dim must be even and positive, got {head_dim}")
-    exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim
-    frequencies, attention_factor = scale_frequencies(_frequencies(base, exponents), base, scaling)
+    frequencies, attention_factor = scale_frequencies(_frequencies(base, head_dim), base, scaling)
     sine, cosine = _sine_cosine(_as_positions(positions), frequencies, dtype)  # [..., H/2]
     factor = jnp.asarray(attention_factor, sine.dtype)
     return cosine * factor, sine * factor
@@ -207,8 +205,9 @@ def _as_positions(positions: int | Array) -> jax.Array:
     return positions.astype(jnp.int32) if positions.dtype.itemsize < 4 else positions
 
 
-def _frequencies(base: float, exponents: np.ndarray) -> np.ndarray:
-    """Angular frequencies base ** -exponent, in radians per position."""
+def _frequencies(base: float, width: int) -> np.ndarray:
+    """Angular frequency base ** (-2 i / width) of each pair i of features, radians per position."""
+    exponents = np.arange(0, width, 2, dtype=np.float64) / width
     return np.power(np.float64(static_number("base", base, positive=True)), -exponents)
 
 
@@ -223,16 +222,14 @@ def _sine_cosine(
     # Turns per position in 64-bit fixed point: an integer t stands for t / 2**64 of a turn. Its
     # product with a position overflows by whole turns, which change neither sine nor cosine.
     turns = np.ldexp(frequencies / (2 * np.pi) % 1.0, 64).astype(np.uint64)
-    # The product is unsigned; the sign is restored below.
-    absolute = jnp.abs(positions)[..., None]
-    shape = (*positions.shape, turns.size)
-    high = jnp.broadcast_to((turns >> np.uint64(32)).astype(np.uint32), shape)
-    low = jnp.broadcast_to((turns & np.uint64(0xFFFFFFFF)).astype(np.uint32), shape)
-    magnitude = jnp.broadcast_to(absolute.astype(jnp.uint32), shape)
+    turns = turns.reshape(*[1] * positions.ndim, -1)  # [..., F]
+    high, low = (turns >> np.uint64(32)).astype(np.uint32), turns.astype(np.uint32)
+    absolute = jnp.abs(positions)[..., None]  # the sign is restored below
+    magnitude = absolute.astype(jnp.uint32)
     # The upper half of the 64-bit product, modulo 2**32: the fraction of a turn.
     phase = magnitude * high + _multiply_high(magnitude, low)
     if positions.dtype.itemsize > 4:
-        phase += jnp.broadcast_to((absolute >> 32).astype(jnp.uint32), shape) * low
+        phase += (absolute >> 32).astype(jnp.uint32) * low
     phase = jnp.where(positions[..., None] < 0, jnp.uint32(0) - phase, phase)
     # Reduce to the nearest quarter turn: an angle of at most pi/4 rounds finely.
     quarter = (phase + jnp.uint32(1 << 29)) >> 30
@@ -247,7 +244,7 @@ def _sine_cosine(
     return jnp.where(quarter >= 2, -sine, sine), jnp.where(cosine_is_negative, -cosine, cosine)
 
 
-def _multiply_high(a: jax.Array, b: jax.Array) -> jax.Array:
+def _multiply_high(a: jax.Array, b: Array) -> jax.Array:
     """Upper 32 bits of the 64-bit product of two uint32 arrays, by 16-bit halves."""
     mask = jnp.uint32(0xFFFF)
     a_high, a_low, b_high, b_low = a >> 16, a & mask, b >> 16, b & mask
