@@ -22,11 +22,13 @@ from jaxformer.functional.checks import (
 from jaxformer.functional.dtypes import at_least, widened
 from jaxformer.functional.embedding import unembed
 from jaxformer.functional.losses.cross_entropy import (
+    IGNORED,
     REDUCTIONS,
     LossTerms,
     label_losses,
     read_labels,
     read_terms,
+    reduce_losses,
 )
 from jaxformer.functional.sharding import varying_alike
 
@@ -35,8 +37,7 @@ def chunked_cross_entropy(
     hidden: jax.Array, table: jax.Array, labels: Array, bias: jax.Array | None = None,
     *, label_smoothing: float = 0.0, ignore_label: int | None = -1, z_loss: float = 0.0,
     scale: float | jax.Array | None = None, softcap: float | None = None,
-    chunk_size: int | None = None,
-    reduction: str = "sum",
+    chunk_size: int | None = None, reduction: str = "sum",
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
     r"""Cross-entropy loss of hidden states, `cross_entropy(unembed(table, hidden, bias), labels)`.
 
@@ -45,10 +46,10 @@ def chunked_cross_entropy(
     with the reduction "none", the backward pass computes the logits again.
 
     Equal to `cross_entropy` up to rounding, because the order of summation differs. Gradients are
-    accumulated in the dtype of the logits and rounded once, to the dtype of hidden or table; with
-    the reduction "none", those of each chunk are rounded to the dtype of hidden. Hidden states with
-    an ignored label have no effect, even if NaN or Inf: their gradient is 0, and they add 0 to the
-    table's (with dense logits, they add 0 * NaN).
+    accumulated in the dtype of the logits and rounded once, to the dtype of hidden or table; if
+    the backward pass computes logits again, those of each chunk are rounded to the dtype of hidden.
+    Hidden states with an ignored label have no effect, even if NaN or Inf: their gradient is 0, and
+    they add 0 to the table's (with dense logits, they add 0 * NaN).
 
     If jit shards the tokens automatically, the table's gradient is summed over devices once per
     chunk. In a mapped function it is summed at most once.
@@ -100,36 +101,38 @@ def chunked_cross_entropy(
     check_axes("hidden", hidden, "... D", {"D": sizes["D"]}, remedy="D is the table's width")
     if chunk_size is not None and not is_int(chunk_size, 1):
         raise ConfigError(f"chunk_size must be a number of tokens or None, got {chunk_size!r}")
-    labels, counted = read_labels(labels, "hidden [..., D]", hidden, sizes["V"], ignore_label)
+    labels = read_labels(labels, "hidden [..., D]", hidden, sizes["V"], ignore_label)
     if bias is not None:
         bias = as_array("bias", bias)
         check_axes("bias", bias, "V", sizes, remedy="V is the table's height")
         check_dtype("bias", bias, "floating")
+    counted = labels != IGNORED
     # Before the chunks, so that the gradients of these rows are 0 as well.
     hidden = jnp.where(counted[..., None], hidden, 0)
     if scale is not None:
         hidden = hidden * factor("scale", scale, hidden.dtype, positive=True)
 
     num_chunks = _num_chunks(labels.size, sizes["V"], chunk_size)
-    chunks = [
-        _in_chunks(array, num_chunks, axes)
-        for array, axes in ((hidden, "d"), (labels, ""), (counted, ""))
-    ]
+    chunks = (
+        _in_chunks(hidden, num_chunks, "d", padding=0),
+        _in_chunks(labels, num_chunks, "", padding=IGNORED),
+    )
     if reduction == "none":
         losses = _token_losses(terms, table, bias, *chunks)  # [chunks, I]
         losses = rearrange(losses, "chunks i -> (i chunks)")[: labels.size]
         (losses,) = unpack(losses, [labels.shape], "*")
-        return losses, counted.astype(losses.dtype)
+        return reduce_losses(losses, counted, reduction)
     loss = _chunked_loss(terms, table, bias, *chunks)
     return loss, counted.sum(dtype=jnp.int32).astype(loss.dtype)
 
 
-def _in_chunks(array: jax.Array, num_chunks: int, axes: str) -> jax.Array:
-    """Tokens `[...]`, which may have one more axis, as `[chunks, I]`, filled up with zeros."""
+def _in_chunks(array: jax.Array, num_chunks: int, axes: str, *, padding: int) -> jax.Array:
+    """Tokens `[...]`, which may have one more axis, as `[chunks, I]`, filled up with padding."""
     flat = rearrange(array, f"... {axes} -> (...) {axes}")
     num_tokens = flat.shape[0]
     size = -(-num_tokens // num_chunks)  # even chunks: less than one padding token in each
-    flat = jnp.pad(flat, [(0, num_chunks * size - num_tokens)] + [(0, 0)] * (flat.ndim - 1))
+    widths = [(0, num_chunks * size - num_tokens)] + [(0, 0)] * (flat.ndim - 1)
+    flat = jnp.pad(flat, widths, constant_values=padding)
     # Strided, so that every chunk is spread over all devices that hold tokens.
     return rearrange(flat, "(i chunks) ... -> chunks i ...", chunks=num_chunks)
 
@@ -154,28 +157,26 @@ def _num_chunks(num_tokens: int, vocab_size: int, chunk_size: int | None) -> int
 
 
 def _token_losses(
-    terms: LossTerms, table: jax.Array, bias: jax.Array | None, hidden: jax.Array,
-    labels: jax.Array, counted: jax.Array,
-) -> jax.Array:  # fmt: skip
+    terms: LossTerms, table: jax.Array, bias: jax.Array | None, hidden: jax.Array, labels: jax.Array
+) -> jax.Array:
     """Loss of each token `[chunks, I]`; the backward pass computes the logits of a chunk again."""
-    table, bias, *chunks = varying_alike((table, bias, hidden, labels, counted))
+    table, bias, *chunks = varying_alike((table, bias, hidden, labels))
     wide = widened(table)  # so that its gradient is summed over the chunks in float32
 
     @functools.partial(jax.checkpoint, prevent_cse=False)
-    def chunk_losses(x: jax.Array, labels: jax.Array, counted: jax.Array) -> jax.Array:
+    def chunk_losses(x: jax.Array, labels: jax.Array) -> jax.Array:
         logits = unembed(wide.astype(x.dtype), x, bias)  # [I, V]
-        return label_losses(terms, logits, labels, counted)
+        return label_losses(terms, logits, labels)
 
     return jax.lax.map(lambda chunk: chunk_losses(*chunk), tuple(chunks))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _chunked_loss(
-    terms: LossTerms, table: jax.Array, bias: jax.Array | None, hidden: jax.Array,
-    labels: jax.Array, counted: jax.Array,
-) -> jax.Array:  # fmt: skip
+    terms: LossTerms, table: jax.Array, bias: jax.Array | None, hidden: jax.Array, labels: jax.Array
+) -> jax.Array:
     """Summed loss of hidden states `[chunks, I, D]` and their labels `[chunks, I]`."""
-    return _scan_chunks(terms, (False, False, False), table, bias, hidden, labels, counted)[0]
+    return _scan_chunks(terms, (False, False, False), table, bias, hidden, labels)[0]
 
 
 @functools.partial(_chunked_loss.defjvp, symbolic_zeros=True)
@@ -194,19 +195,18 @@ def _chunked_loss_jvp(terms: LossTerms, primals: Any, tangents: Any) -> tuple[ja
 @functools.partial(jax.jit, static_argnums=(0, 1))  # so that an eager call compiles only once
 def _scan_chunks(
     terms: LossTerms, differentiated: tuple[bool, ...],
-    table: jax.Array, bias: jax.Array | None, hidden: jax.Array,
-    labels: jax.Array, counted: jax.Array,
+    table: jax.Array, bias: jax.Array | None, hidden: jax.Array, labels: jax.Array,
 ) -> tuple[jax.Array, tuple[jax.Array | None, ...]]:  # fmt: skip
     """Summed loss, and its gradients by table, bias and hidden states, None if not requested."""
     # Under shard_map a loop's initial carry must already vary over all axes of its inputs.
-    table, bias, hidden, labels, counted = varying_alike((table, bias, hidden, labels, counted))
+    table, bias, hidden, labels = varying_alike((table, bias, hidden, labels))
     dtype, rows = at_least(hidden.dtype, jnp.float32), table.astype(hidden.dtype)  # [V, D]
     has_table, has_bias, has_hidden = differentiated
 
     def step(of_weights: tuple[Any, Any], chunk: tuple[jax.Array, ...]) -> Any:
-        (of_table, of_bias), (x, labels, counted) = of_weights, chunk
+        (of_table, of_bias), (x, labels) = of_weights, chunk
         logits = unembed(rows, x, bias)  # [I, V]
-        loss, pull = jax.vjp(lambda z: label_losses(terms, z, labels, counted).sum(), logits)
+        loss, pull = jax.vjp(lambda z: label_losses(terms, z, labels).sum(), logits)
         (by_logits,) = pull(jnp.ones_like(loss))  # [I, V]; unused ones are not computed
         of_hidden = None
         if has_hidden:
@@ -221,5 +221,5 @@ def _scan_chunks(
         jnp.zeros_like(table, dtype) if has_table else None,
         jnp.zeros_like(table[:, 0], dtype) if has_bias else None,
     )
-    of_weights, (losses, of_hidden) = jax.lax.scan(step, of_weights, (hidden, labels, counted))
+    of_weights, (losses, of_hidden) = jax.lax.scan(step, of_weights, (hidden, labels))
     return losses.sum(), (*of_weights, of_hidden)

@@ -1,7 +1,6 @@
 """Cross-entropy over a vocabulary, as sums instead of means."""
 
-import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +21,11 @@ from jaxformer.functional.checks import (
 from jaxformer.functional.dtypes import as_int32, widened
 
 REDUCTIONS = ("sum", "none")
+IGNORED, INVALID = -1, -2
+"""What `read_labels` puts in place of labels that do not count, and of those out of range."""
 
 
-@dataclasses.dataclass(frozen=True)
-class LossTerms:
+class LossTerms(NamedTuple):
     """Options of the cross-entropy loss; hashable, for use as a static argument."""
 
     label_smoothing: float
@@ -81,10 +81,17 @@ def cross_entropy(
     vocab_size = logits.shape[-1]
     if vocab_size == 0:
         raise ShapeError(f"logits [..., V] must have a positive V, got shape {logits.shape}")
-    labels, counted = read_labels(labels, "logits [..., V]", logits, vocab_size, ignore_label)
+    labels = read_labels(labels, "logits [..., V]", logits, vocab_size, ignore_label)
     # Ignored logits may be NaN, and their gradient, 0 * NaN, would be NaN too.
+    counted = labels != IGNORED
     wide = jnp.where(counted[..., None], widened(logits), 0)  # [..., V]
-    losses = label_losses(terms, wide, labels, counted)  # [...]
+    return reduce_losses(label_losses(terms, wide, labels), counted, reduction)
+
+
+def reduce_losses(
+    losses: jax.Array, counted: jax.Array, reduction: str
+) -> tuple[jax.Array, jax.Array]:
+    """Losses and weights of labels `[...]`, or their sums."""
     if reduction == "none":
         return losses, counted.astype(losses.dtype)
     return losses.sum(), counted.sum(dtype=jnp.int32).astype(losses.dtype)
@@ -106,8 +113,8 @@ def read_terms(label_smoothing: float, z_loss: float, softcap: float | None = No
 
 def read_labels(
     labels: Array, tokens: str, array: jax.Array, vocab_size: int, ignore_label: int | None
-) -> tuple[jax.Array, jax.Array]:
-    """Checks labels; returns them, and a mask of the labels that count."""
+) -> jax.Array:
+    """Checks labels, and returns them as int32, with IGNORED and INVALID in place of some."""
     if ignore_label is not None and not is_int(ignore_label, -(2**31), 2**31 - 1):
         raise ConfigError(f"ignore_label must be an int32 or None, got {ignore_label!r}")
     labels = as_array("labels", labels)
@@ -126,27 +133,25 @@ def read_labels(
                 f"got {known[bad][0]} at index {tuple(int(i) for i in np.argwhere(bad)[0])}"
             )
     labels = as_int32(labels)  # holds -1 and V, which the labels' dtype may not
-    counted = jnp.ones(labels.shape, bool) if ignore_label is None else labels != ignore_label
-    return labels, counted
+    in_range = jnp.where((labels >= 0) & (labels < vocab_size), labels, INVALID)
+    return (
+        in_range if ignore_label is None else jnp.where(labels == ignore_label, IGNORED, in_range)
+    )
 
 
-def label_losses(
-    terms: LossTerms, logits: jax.Array, labels: jax.Array, counted: jax.Array
-) -> jax.Array:
-    """Loss of each label `[...]` by its logits `[..., V]`; 0 if ignored, NaN if out of range."""
+def label_losses(terms: LossTerms, logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """Loss of each label `[...]` by its logits `[..., V]`; 0 if IGNORED, NaN if INVALID."""
     if terms.softcap is not None:
         logits = terms.softcap * jnp.tanh(logits / terms.softcap)
-    vocab_size = logits.shape[-1]
-    is_valid = (labels >= 0) & (labels < vocab_size)
-    label_logits = _take_labels(logits, labels.clip(0, vocab_size - 1))  # [...]
+    label_logits = _take_labels(logits, labels.clip(0))  # [...]
     log_normalizer = _log_normalizer(logits)  # [...]
-    loss = log_normalizer - jnp.where(is_valid, label_logits, jnp.nan)
+    loss = log_normalizer - jnp.where(labels == INVALID, jnp.nan, label_logits)
     if terms.label_smoothing:
         smooth = log_normalizer - logits.mean(axis=-1)
         loss = (1 - terms.label_smoothing) * loss + terms.label_smoothing * smooth
     if terms.z_loss:
         loss = loss + terms.z_loss * jnp.square(log_normalizer)
-    return jnp.where(counted, loss, 0)
+    return jnp.where(labels == IGNORED, 0, loss)
 
 
 # With both derivatives written out, the gradient is one pass over the logits and can reuse their

@@ -16,18 +16,27 @@ from tests.functional import oracle
 
 # 21 tokens in chunks of at most 5: 4 are filled up. The table's gradient takes 2 blocks of 7.
 SHAPE, VOCAB, WIDTH, SIZE = (3, 7), 13, 5, 5
-STATIC = ("label_smoothing", "ignore_label", "z_loss", "softcap", "chunk_size")
+STATIC = ("label_smoothing", "ignore_label", "z_loss", "softcap", "chunk_size", "reduction")
 
 
-def dense(hidden, table, labels, *, softcap=None, chunk_size=None, **options):
-    logits = unembed(table, hidden)
-    if softcap is not None:
-        logits = softcap * jnp.tanh(logits / softcap)
-    return cross_entropy(logits, labels, **options)
+def dense(hidden, table, labels, bias=None, *, chunk_size=None, **options):
+    of_logits = {n: options.pop(n) for n in ("scale", "softcap") if n in options}
+    return cross_entropy(unembed(table, hidden, bias, **of_logits), labels, **options)
 
 
-def gradients_of(function):
-    return jax.jit(jax.value_and_grad(function, (0, 1), has_aux=True), static_argnames=STATIC)
+def gradients_of(function, argnums=(0, 1)):
+    """Losses and weights, and the gradients of their sum, or of the product with a cotangent."""
+
+    def total(*arrays, cotangent=1.0, **options):
+        losses, weights = function(*arrays, **options)
+        return (losses * cotangent).sum(), (losses, weights)
+
+    @functools.partial(jax.jit, static_argnames=STATIC)
+    def evaluate(*arrays, **options):
+        gradients, results = jax.grad(total, argnums, has_aux=True)(*arrays, **options)
+        return results, gradients
+
+    return evaluate
 
 
 assert_close = chex.assert_trees_all_close
@@ -78,21 +87,13 @@ def test_losses_of_each_token_and_their_gradients_equal_float64(options):
     if (ignore_label := options.get("ignore_label", -1)) is not None:
         labels[[0, 2], [4, 6]] = ignore_label
     cotangent = np.random.default_rng(6).standard_normal(SHAPE)
-
-    def weighted(function):
-        def total(hidden, table):
-            losses, weights = function(hidden, table, labels, reduction="none", **options)
-            return (losses * cotangent).sum(), (losses, weights)
-
-        return jax.jit(jax.value_and_grad(total, (0, 1), has_aux=True))
-
     reference = {name: value for name, value in options.items() if name != "chunk_size"}
     expected = oracle.cross_entropy(hidden, table, labels, cotangent=cotangent, **reference)
     with jax.enable_x64(True):
-        for function in (chunked_cross_entropy, dense):
-            (_, results), gradients = weighted(function)(hidden, table)
-            assert_close((results, gradients), expected, rtol=1e-12, atol=1e-12)
-            chex.assert_type([*results, *gradients], np.float64)
+        for evaluate in (loss_and_gradients, dense_loss_and_gradients):
+            got = evaluate(hidden, table, labels, cotangent=cotangent, reduction="none", **options)
+            assert_close(got, expected, rtol=1e-12, atol=1e-12)
+            chex.assert_type(jax.tree.leaves(got), np.float64)
 
 
 def test_chunked_cross_entropy_of_scaled_and_biased_logits_and_its_gradients_equal_dense():
@@ -100,20 +101,15 @@ def test_chunked_cross_entropy_of_scaled_and_biased_logits_and_its_gradients_equ
     bias = np.linspace(-2, 2, VOCAB, dtype=np.float32)
     labels[0, 1] = -1
 
-    def chunked(hidden, table, bias, scale):
-        return chunked_cross_entropy(
-            hidden, table, labels, bias, scale=scale, softcap=2.0, chunk_size=SIZE
-        )
+    def evaluate(function):
+        def scaled(hidden, table, bias, scale):
+            options = {"softcap": 2.0, "chunk_size": SIZE}
+            return function(hidden, table, labels, bias, scale=scale, **options)
 
-    def dense(hidden, table, bias, scale):
-        return cross_entropy(unembed(table, hidden, bias, scale=scale, softcap=2.0), labels)
+        return gradients_of(scaled, (0, 1, 2, 3))(hidden, table, bias, np.float32(0.3))
 
-    arguments = hidden, table, bias, np.float32(0.3)
-    got, expected = (
-        jax.jit(jax.value_and_grad(function, (0, 1, 2, 3), has_aux=True))(*arguments)
-        for function in (chunked, dense)
-    )
-    assert_close(got, expected, rtol=2e-5, atol=2e-5)
+    got = evaluate(chunked_cross_entropy)
+    assert_close(got, evaluate(dense), rtol=2e-5, atol=2e-5)
     assert np.abs(got[1][2]).min() > 1e-3
 
 
@@ -128,23 +124,14 @@ def test_chunked_cross_entropy_of_huge_and_of_infinite_logits_equals_dense(
     hidden, table, labels = draw(7, np.float32)
     bias = np.zeros(VOCAB, np.float32)
     bias[3], labels[labels == 3] = value, 4
-    options = {"label_smoothing": smoothing, "reduction": reduction}
-
-    def chunked(*arrays):
-        return chunked_cross_entropy(*arrays[:2], labels, arrays[2], chunk_size=SIZE, **options)
-
-    def dense(hidden, table, bias):
-        return cross_entropy(unembed(table, hidden, bias), labels, **options)
-
-    def evaluate(function):
-        def total(*arrays):
-            losses, weights = function(*arrays)
-            return losses.sum(), (losses, weights)
-
-        gradients = jax.jit(jax.grad(total, (0, 1, 2), has_aux=True))
-        return gradients(scale * hidden, table, bias)
-
-    assert_close(evaluate(chunked), evaluate(dense), rtol=1e-5, atol=1e-5)
+    got, expected = (
+        gradients_of(function, (0, 1, 3))(
+            scale * hidden, table, labels, bias,
+            chunk_size=SIZE, label_smoothing=smoothing, reduction=reduction,
+        )
+        for function in (chunked_cross_entropy, dense)
+    )  # fmt: skip
+    assert_close(got, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
@@ -170,22 +157,14 @@ def test_chunked_cross_entropy_of_narrow_hidden_states_is_no_worse_than_dense(dt
 @pytest.mark.parametrize("reduction", ["sum", "none"])
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 def test_chunked_cross_entropy_ignores_the_hidden_states_of_ignored_labels(poison, reduction):
-    def evaluate():
-        def total(hidden, table):
-            loss, weight = chunked_cross_entropy(
-                hidden, table, labels, chunk_size=SIZE, reduction=reduction
-            )
-            return loss.sum(), weight
-
-        return jax.jit(jax.value_and_grad(total, (0, 1), has_aux=True))(hidden, table)
-
     hidden, table, labels = draw(3, np.float32)
     labels[[0, 2], [4, 6]] = -1
-    expected = evaluate()
+    options = {"chunk_size": SIZE, "reduction": reduction}
+    expected = loss_and_gradients(hidden, table, labels, **options)
     hidden[[0, 2], [4, 6]] = poison
-    got = evaluate()
+    got = loss_and_gradients(hidden, table, labels, **options)
     chex.assert_trees_all_equal(got, expected)
-    assert np.isfinite(got[0][0])
+    assert np.isfinite(got[0][0]).all()
     assert not got[1][0][0, 4].any()
 
 

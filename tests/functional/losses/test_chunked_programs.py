@@ -8,6 +8,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxformer.functional import chunked_cross_entropy
 from jaxformer.functional.platforms import compiling_for
+from tests.functional.attention.attention_cases import called_by
 from tests.functional.losses.test_chunked_losses import (
     VOCAB,
     WIDTH,
@@ -20,11 +21,8 @@ def equations(jaxpr):
     """All equations, also those of inner functions and loops."""
     for equation in jaxpr.eqns:
         yield equation
-        for inner in jax.tree.leaves(
-            list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")
-        ):
-            if hasattr(inner, "eqns"):
-                yield from equations(getattr(inner, "jaxpr", inner))
+        for inner in called_by(equation):
+            yield from equations(inner)
 
 
 def trace(function, tokens, vocab_size=997, argnums=(0, 1), **options):
