@@ -15,12 +15,14 @@ from jaxformer.functional.checks import (
     check_axes,
     check_choice,
     check_dtype,
+    check_fields,
     factor,
     is_int,
     is_symbolic,
 )
 from jaxformer.functional.dtypes import at_least, widened
 from jaxformer.functional.embedding import unembed
+from jaxformer.functional.linear import DEFAULT_PRODUCTS, Products
 from jaxformer.functional.losses.cross_entropy import (
     IGNORED,
     REDUCTIONS,
@@ -37,13 +39,13 @@ def chunked_cross_entropy(
     hidden: jax.Array, table: jax.Array, labels: Array, bias: jax.Array | None = None,
     *, label_smoothing: float = 0.0, ignore_label: int | None = -1, z_loss: float = 0.0,
     scale: float | jax.Array | None = None, softcap: float | None = None,
-    chunk_size: int | None = None, reduction: str = "sum",
+    chunk_size: int | None = None, reduction: str = "sum", products: Products = DEFAULT_PRODUCTS,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
     r"""Cross-entropy loss of hidden states, `cross_entropy(unembed(table, hidden, bias), labels)`.
 
     Processes the tokens in chunks, so only one chunk of logits exists at a time. If derivatives are
     needed, each chunk computes its share while it has its logits, so nothing is computed twice;
-    with the reduction "none", the backward pass computes the logits again.
+    with the reduction "none", or with `products`, the backward pass computes the logits again.
 
     Equal to `cross_entropy` up to rounding, because the order of summation differs. Gradients are
     accumulated in the dtype of the logits and rounded once, to the dtype of hidden or table; if
@@ -70,6 +72,7 @@ def chunked_cross_entropy(
             read and write the table's gradient too often; larger ones hold too much. Must be None
             if the number of tokens is symbolic (`jax.export`); a chunk is then exactly a sixteenth.
         reduction: "sum" of all labels, or "none".
+        products: precision and function of the product with the table, as in `unembed`.
 
     Returns:
         (loss_sum, weight_sum), or (losses, weights) `[...]` with the reduction "none", like
@@ -96,6 +99,7 @@ def chunked_cross_entropy(
     if sizes["V"] == 0 or sizes["D"] == 0:
         raise ShapeError(f"table [V, D] must have a positive V and D, got shape {table.shape}")
     check_choice("reduction", reduction, REDUCTIONS)
+    check_fields("products", products, Products)
     check_dtype("table", table, "floating", remedy="cast it with .astype")
     check_dtype("hidden", hidden, "floating", remedy="cast it with .astype")
     check_axes("hidden", hidden, "... D", {"D": sizes["D"]}, remedy="D is the table's width")
@@ -117,8 +121,8 @@ def chunked_cross_entropy(
         _in_chunks(hidden, num_chunks, "d", padding=0),
         _in_chunks(labels, num_chunks, "", padding=IGNORED),
     )
-    if reduction == "none":
-        losses = _token_losses(terms, table, bias, *chunks)  # [chunks, I]
+    if reduction == "none" or products != DEFAULT_PRODUCTS:
+        losses = _token_losses(terms, products, table, bias, *chunks)  # [chunks, I]
         losses = rearrange(losses, "chunks i -> (i chunks)")[: labels.size]
         (losses,) = unpack(losses, [labels.shape], "*")
         return reduce_losses(losses, counted, reduction)
@@ -157,15 +161,16 @@ def _num_chunks(num_tokens: int, vocab_size: int, chunk_size: int | None) -> int
 
 
 def _token_losses(
-    terms: LossTerms, table: jax.Array, bias: jax.Array | None, hidden: jax.Array, labels: jax.Array
-) -> jax.Array:
+    terms: LossTerms, products: Products, table: jax.Array, bias: jax.Array | None,
+    hidden: jax.Array, labels: jax.Array,
+) -> jax.Array:  # fmt: skip
     """Loss of each token `[chunks, I]`; the backward pass computes the logits of a chunk again."""
     table, bias, *chunks = varying_alike((table, bias, hidden, labels))
     wide = widened(table)  # so that its gradient is summed over the chunks in float32
 
     @functools.partial(jax.checkpoint, prevent_cse=False)
     def chunk_losses(x: jax.Array, labels: jax.Array) -> jax.Array:
-        logits = unembed(wide.astype(x.dtype), x, bias)  # [I, V]
+        logits = unembed(wide.astype(x.dtype), x, bias, products=products)  # [I, V]
         return label_losses(terms, logits, labels)
 
     return jax.lax.map(lambda chunk: chunk_losses(*chunk), tuple(chunks))

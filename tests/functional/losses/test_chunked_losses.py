@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import PartitionSpec
 
-from jaxformer.functional import chunked_cross_entropy, cross_entropy, unembed
+from jaxformer.functional import Products, chunked_cross_entropy, cross_entropy, unembed
 from tests.functional import oracle
 
 # 21 tokens in chunks of at most 5: 4 are filled up. The table's gradient takes 2 blocks of 7.
@@ -20,7 +20,7 @@ STATIC = ("label_smoothing", "ignore_label", "z_loss", "softcap", "chunk_size", 
 
 
 def dense(hidden, table, labels, bias=None, *, chunk_size=None, **options):
-    of_logits = {n: options.pop(n) for n in ("scale", "softcap") if n in options}
+    of_logits = {n: options.pop(n) for n in ("scale", "softcap", "products") if n in options}
     return cross_entropy(unembed(table, hidden, bias, **of_logits), labels, **options)
 
 
@@ -132,6 +132,26 @@ def test_chunked_cross_entropy_of_huge_and_of_infinite_logits_equals_dense(
         for function in (chunked_cross_entropy, dense)
     )  # fmt: skip
     assert_close(got, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "none"])
+def test_chunked_cross_entropy_computes_logits_by_the_products_of_the_caller(reduction):
+    def tripled(*arguments, **options):
+        return 3 * jax.lax.dot_general(*arguments, **options)
+
+    hidden, table, labels = draw(4, np.float32)
+    labels[1, 2] = -1
+    options = {"chunk_size": SIZE, "reduction": reduction}
+    got, expected, thrice = (
+        evaluate(factor * hidden, table, labels, products=products, **options)
+        for evaluate, factor, products in (
+            (loss_and_gradients, 1, Products(dot_general=tripled)),
+            (dense_loss_and_gradients, 1, Products(dot_general=tripled)),
+            (loss_and_gradients, 3, Products()),
+        )
+    )
+    assert_close(got, expected, rtol=2e-5, atol=2e-5)
+    assert_close(got[0], thrice[0], rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])

@@ -56,6 +56,7 @@ CALLS = {
         ({"softcap": 0.0}, "softcap", "ConfigError", "0.0"),
         ({"chunk_size": 0}, "chunk_size", "ConfigError", "0", "tokens"),
         ({"reduction": None}, "reduction", "ConfigError", "must be 'sum' or 'none', got None"),
+        ({"products": "highest"}, "products", "ShapeError", "must be a Products, got str"),
     ],
 }  # fmt: skip
 
