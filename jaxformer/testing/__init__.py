@@ -5,8 +5,7 @@ AssertionError with the claim, the location, the actual and expected values, and
 pytest is not required; under pytest, a failure shows only the test's own line and this message.
 """
 
-from jaxformer.testing.attention import assert_scaled_dot_product
-from jaxformer.testing.attention_inputs import AttentionSizes
+from jaxformer.testing.attention import AttentionSizes, assert_scaled_dot_product
 from jaxformer.testing.contract import ATTENTION_CLAIMS, assert_attention_contract
 from jaxformer.testing.equivalence import (
     assert_cached_decoding_equals_full,

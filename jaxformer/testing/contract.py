@@ -7,13 +7,15 @@ from collections.abc import Callable, Collection
 
 from jaxformer.errors import ConfigError
 from jaxformer.testing.attention import (
+    DEFAULT_SIZES,
+    Attention,
+    AttentionSizes,
     assert_scaled_dot_product,
     check_dtype,
     check_permutation,
     check_precision,
     check_shape,
 )
-from jaxformer.testing.attention_inputs import DEFAULT_SIZES, Attention, AttentionSizes
 from jaxformer.testing.masking import (
     assert_causal,
     assert_fully_masked_rows_are_zero,
@@ -116,20 +118,20 @@ def assert_attention_contract(
         raise ConfigError(
             f"without must be a collection of some of {', '.join(_CHECKS)}, got {without!r}"
         )
-    checks = {claim: check for claim, check in _CHECKS.items() if claim not in without}
+    claims = [claim for claim in _CHECKS if claim not in without]
     failures, skipped = [], []
-    for claim, check in checks.items():
+    for number, claim in enumerate(claims, start=1):
         try:
-            check(attention, sizes)
+            _CHECKS[claim](attention, sizes)
         except AssertionError as error:
             failures.append(str(error))
             if claim in ("shape", "mask"):  # what follows would fail for the same reason
-                skipped = list(checks)[list(checks).index(claim) + 1 :]
+                skipped = claims[number:]
                 break
     if failures:
         notes = [f"{', '.join(sorted(without))} left out"] if without else []
         notes += [f"{', '.join(skipped)} not reached"] if skipped else []
         raise AssertionError(
-            f"{len(failures)} of {len(checks)} claims of the attention contract do not hold"
+            f"{len(failures)} of {len(claims)} claims of the attention contract do not hold"
             f"{' (' + '; '.join(notes) + ')' if notes else ''}\n\n" + "\n\n".join(failures)
         )

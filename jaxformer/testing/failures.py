@@ -60,8 +60,8 @@ def first_index(wrong: np.ndarray) -> tuple[int, ...]:
 
 
 def check_close(
-    rule: str, got: np.ndarray, expected: np.ndarray, *, name: str, axes: str, tolerance: float,
-    cause: str,
+    rule: str, got: np.ndarray, expected: np.ndarray, *, axes: str, tolerance: float, cause: str,
+    name: str = "output",
 ) -> None:  # fmt: skip
     """Checks that two arrays differ nowhere by more than the tolerance, as in `differs`."""
     if got.shape != expected.shape:
@@ -97,20 +97,16 @@ def _allowed(expected: np.ndarray, tolerance: float) -> float:
 def check_output_shape(rule: str, output: Any, leading: tuple[int, ...], axes: str) -> None:
     """Checks that an output is one array whose first axes have the sizes `leading`."""
     expected = f"one array [{', '.join(axes.split())}, ...] with leading sizes {leading}"
-    if not isinstance(output, Array | jax.ShapeDtypeStruct):
-        fail(
-            rule,
-            where="the return value",
-            got=f"{type(output).__name__}",
-            expected=expected,
-            cause="the function returns more than the output; pass lambda *args: f(*args)[0] "
-            "or the like",
-        )
-    if output.shape[: len(leading)] != leading:
-        fail(
-            rule,
-            where="the return value",
-            got=f"shape {output.shape}",
-            expected=expected,
-            cause="axes are missing or in another order; transpose in a lambda around the function",
-        )
+    is_array = isinstance(output, Array | jax.ShapeDtypeStruct)
+    if is_array and output.shape[: len(leading)] == leading:
+        return
+    fail(
+        rule,
+        where="the return value",
+        got=f"shape {output.shape}" if is_array else type(output).__name__,
+        expected=expected,
+        cause="axes are missing or in another order; transpose in a lambda around the function"
+        if is_array
+        else "the function returns more than the output; pass lambda *args: f(*args)[0] or the "
+        "like",
+    )

@@ -1,12 +1,13 @@
 """Influence of inputs on outputs, measured by gradients and by replacing inputs."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from einops import rearrange
 
 from jaxformer.errors import DataError, ShapeError
 from jaxformer.functional.checks import Array
@@ -71,13 +72,15 @@ def replacements(inputs: Array) -> jax.Array:
     return jnp.where(inputs == low, high, low)
 
 
-def exchange_influence(
-    apply: Callable[[jax.Array], jax.Array], inputs: Array, *, rule: str
-) -> np.ndarray:
-    """Float64 `[B, T, T]`: change of output t, relative to the largest, if input s is replaced."""
-    inputs, new_inputs = jnp.asarray(inputs), replacements(inputs)
+def influences(
+    apply: Callable[[jax.Array], jax.Array], inputs: jax.Array, *, rule: str, tolerance: float
+) -> Iterator[tuple[np.ndarray, float, str]]:
+    """Influences float64 `[B, T, T]` of input s on output t, with what is allowed, and the unit.
+
+    By exchanging inputs and, if they are floats, also by gradient.
+    """
+    new_inputs, places = replacements(inputs), jnp.arange(inputs.shape[1])
     check_output_shape(rule, jax.eval_shape(apply, inputs), inputs.shape[:2], "B T")
-    places = jnp.arange(inputs.shape[1])
 
     def changes(inputs: jax.Array) -> jax.Array:
         output = apply(inputs)
@@ -90,7 +93,11 @@ def exchange_influence(
         largest = jnp.maximum(jnp.abs(output).max(), jnp.finfo(output.dtype).tiny)
         return jnp.moveaxis(jax.lax.map(change, places), 0, -1) / largest
 
-    return run(changes, inputs)
+    unit = "relative change of the output when the input is exchanged"
+    yield run(changes, inputs), tolerance, unit
+    if jnp.issubdtype(inputs.dtype, jnp.floating):
+        gradients = influence(apply, inputs, rule=rule, output_axes=(1,), input_axes=(0, 1))
+        yield rearrange(gradients, "t b s -> b t s"), 0.0, "|d output / d input|"
 
 
 def check_causal_influence(

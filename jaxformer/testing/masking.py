@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxformer.testing.attention_inputs import (
+from jaxformer.testing.attention import (
     DEFAULT_SIZES,
     Attention,
     AttentionSizes,
@@ -53,7 +53,7 @@ def _check_mask(attention: Attention, sizes: AttentionSizes) -> None:
     )  # [B, T, N, B, S, K]
     row, t, head, value_row, s, kv_head = np.indices(magnitudes.shape)
     own_row, own_head = row == value_row, kv_head == head // sizes.group_size
-    reads = ~(magnitudes == 0)  # NaN reads
+    reads = magnitudes != 0  # NaN reads
     expected = own_row & own_head & mask[row, 0, t, s]
     wrong = reads != expected
     if not wrong.any():
@@ -118,6 +118,14 @@ def assert_causal(attention: Attention, sizes: AttentionSizes = DEFAULT_SIZES) -
         check_causal_influence(rule, of_input, name=name, reach=reach)
 
 
+_RESULTS = {
+    "output": "B T N H",
+    "gradient of the query": "B T N H",
+    "gradient of the key": "B S K H",
+    "gradient of the value": "B S K H",
+}
+
+
 def _outcome(attention: Attention) -> Callable[..., dict[str, np.ndarray]]:
     """Function from query, key, value, mask and cotangent to output and gradients, by name."""
 
@@ -127,12 +135,7 @@ def _outcome(attention: Attention) -> Callable[..., dict[str, np.ndarray]]:
         return output, *pull(cotangent.astype(output.dtype))
 
     call = compiled(outcome)
-    names = ("output", "gradient of the query", "gradient of the key", "gradient of the value")
-    return lambda *inputs: dict(zip(names, fetch(call(*inputs)), strict=True))
-
-
-def _axes(name: str) -> str:
-    return "B S K H" if "key" in name or "value" in name else "B T N H"
+    return lambda *inputs: dict(zip(_RESULTS, fetch(call(*inputs)), strict=True))
 
 
 def check_padding(attention: Attention, sizes: AttentionSizes, *, fill: float = 100.0) -> None:
@@ -157,13 +160,13 @@ def check_padding(attention: Attention, sizes: AttentionSizes, *, fill: float = 
     for name in ("gradient of the key", "gradient of the value"):
         expected[name] = np.where(real[..., None, None], expected[name], 0)
     got = outcome(query, filled(key), filled(value), mask, cotangent)
-    for name in expected:
+    for name, axes in _RESULTS.items():
         check_close(
             f"padding: the contents of hidden keys and values, here {fill}, must have no effect",
             got[name],
             expected[name],
             name=name,
-            axes=_axes(name),
+            axes=axes,
             tolerance=tolerance_of(sizes.dtype),
             cause="0 * NaN is NaN: set hidden keys and values to 0 with jnp.where before they are "
             "multiplied"
@@ -222,18 +225,16 @@ def assert_fully_masked_rows_are_zero(
         "with a finite number, and after it, to set their weights to 0"
     )
     for name, array in results.items():
-        is_output = name == "output"
-        wrong = ~(array == 0) & (rows if is_output else True)
-        if is_output:
-            wrong |= ~np.isfinite(array)
+        is_zero = rows if name == "output" else np.ones(array.shape, bool)
+        wrong = np.where(is_zero, array != 0, ~np.isfinite(array))
         if wrong.any():
             index = first_index(wrong)
-            place = named_index(name, _axes(name), index)
+            place = named_index(name, _RESULTS[name], index)
             fail(
                 "empty rows: a query without visible keys must give exactly 0, with gradients of "
                 "exactly 0",
                 where=f"{place}, one of {int(wrong.sum())} elements",
                 got=f"{array[index]:.6g}",
-                expected="exactly 0" if not is_output or rows[index] else "a finite number",
+                expected="exactly 0" if is_zero[index] else "a finite number",
                 cause=cause,
             )

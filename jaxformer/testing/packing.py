@@ -1,8 +1,6 @@
 """Assertion on documents packed into one row: each must get the same outputs as alone."""
 
-import itertools
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,17 +18,13 @@ from jaxformer.testing.failures import (
     first_index,
     named_index,
 )
-from jaxformer.testing.influence import exchange_influence, influence
+from jaxformer.testing.influence import influences
 
 __tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
 
 
-class _Document(NamedTuple):
-    """Location of a document: `inputs[row, start:end]`."""
-
-    row: int
-    start: int
-    end: int
+Document = tuple[int, int, int]
+"""Row, start and end of a document: `inputs[row, start:end]`."""
 
 
 def assert_packing_invariant(
@@ -79,15 +73,8 @@ def assert_packing_invariant(
         return apply(inputs, *segments)
 
     separate = f"{rule} other documents or padding of its row"
-    _check_separate(
-        separate, exchange_influence(packed, inputs, rule=separate), ids,
-        tolerance=tolerance, unit="relative change of the output when the input is exchanged",
-    )  # fmt: skip
-    if jnp.issubdtype(inputs.dtype, jnp.floating):
-        axes = {"output_axes": (0, 1), "input_axes": (0, 1)}
-        magnitudes = influence(packed, inputs, rule=separate, **axes)  # [B, T, B, T]
-        within_rows = np.moveaxis(np.diagonal(magnitudes, axis1=0, axis2=2), -1, 0)
-        _check_separate(separate, within_rows, ids, tolerance=0, unit="|d output / d input|")
+    for changes, allowed, unit in influences(packed, inputs, rule=separate, tolerance=tolerance):
+        _check_separate(separate, changes, ids, tolerance=allowed, unit=unit)
 
     call = compiled(apply)
     got = fetch(call(inputs, *segments))
@@ -103,14 +90,13 @@ def assert_packing_invariant(
         f"{rule} its place in the row (got: packed; expected: each document alone)",
         got,
         alone,
-        name="output",
         axes="B T",
         tolerance=tolerance,
         cause=_place_cause(got, alone, documents, tolerance),
     )
 
 
-def _documents(ids: np.ndarray, shape: tuple[int, ...]) -> list[_Document]:
+def _documents(ids: np.ndarray, shape: tuple[int, ...]) -> list[Document]:
     """Checks segment ids and finds the documents."""
     if ids.ndim != 2 or ids.shape != shape or not np.issubdtype(ids.dtype, np.integer):
         raise ShapeError(
@@ -118,18 +104,17 @@ def _documents(ids: np.ndarray, shape: tuple[int, ...]) -> list[_Document]:
             f"{ids.shape}"
         )
     documents, counts = [], []
-    for row, of_row in enumerate(ids):
-        starts = [0, *(np.flatnonzero(of_row[1:] != of_row[:-1]) + 1), of_row.size]
-        runs = [_Document(row, int(a), int(b)) for a, b in itertools.pairwise(starts)]
-        numbers = [int(of_row[run.start]) for run in runs]
-        if len(set(numbers)) < len(numbers) or min(numbers) < 0 or 0 in numbers[:-1]:
+    for row, numbers in enumerate(ids.tolist()):
+        starts = [t for t in range(len(numbers)) if t == 0 or numbers[t] != numbers[t - 1]]
+        runs = [numbers[t] for t in starts]
+        if len(set(runs)) < len(runs) or min(runs) < 0 or 0 in runs[:-1]:
             raise DataError(
                 "segment_ids must be a positive number for each document of a row, such as 1, 1, "
-                f"2, 2, 2, and 0 in the padding at its end, got {of_row.tolist()} in row {row}"
+                f"2, 2, 2, and 0 in the padding at its end, got {numbers} in row {row}"
             )
-        of_documents = [run for run, number in zip(runs, numbers, strict=True) if number]
-        documents += of_documents
-        counts.append(len(of_documents))
+        ends = [*starts[1:], len(numbers)]
+        documents += [(row, a, b) for a, b in zip(starts, ends, strict=True) if numbers[a]]
+        counts.append(sum(number > 0 for number in runs))
     if max(counts) < 2:
         raise DataError(
             f"segment_ids must have a row of two documents or more, got {counts} in the rows; "
@@ -177,7 +162,7 @@ def _check_separate(
 
 
 def _place_cause(
-    got: np.ndarray, alone: np.ndarray, documents: list[_Document], tolerance: float
+    got: np.ndarray, alone: np.ndarray, documents: list[Document], tolerance: float
 ) -> str:
     """Likely cause if outputs depend on no other document but differ from those alone."""
     wrong = differs(got, alone, tolerance)
