@@ -5,6 +5,8 @@ import jax.numpy as jnp
 
 from jaxformer.testing import ATTENTION_CLAIMS, AttentionSizes, assert_attention_contract
 
+GROUPED = AttentionSizes(num_heads=6, num_kv_heads=2, value_head_dim=11)
+
 
 def attention(
     query, key, value, *, mask=None, is_causal=False, scale=None, axis=-1, dtype=jnp.float32

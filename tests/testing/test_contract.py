@@ -4,14 +4,13 @@ import pytest
 
 from jaxformer.errors import ConfigError
 from jaxformer.functional import dot_product_attention
-from jaxformer.testing import ATTENTION_CLAIMS, AttentionSizes, assert_attention_contract
-from tests.testing.foreign import attention, check
+from jaxformer.testing import ATTENTION_CLAIMS, assert_attention_contract
+from tests.testing.foreign import GROUPED, attention, check
 
 
 @pytest.mark.parametrize("function", [dot_product_attention, attention])
 def test_attention_keeps_the_contract(function):
-    sizes = AttentionSizes(num_heads=6, num_kv_heads=2, value_head_dim=11)
-    assert_attention_contract(function, sizes)
+    assert_attention_contract(function, GROUPED)
 
 
 def test_contract_reports_the_three_claims_that_jax_nn_breaks_and_no_others():

@@ -5,9 +5,7 @@ import pytest
 
 from jaxformer.testing import AttentionSizes, assert_causal, assert_fully_masked_rows_are_zero
 from jaxformer.testing.influence import check_causal_influence
-from tests.testing.foreign import attention, check
-
-GROUPED = AttentionSizes(num_heads=6, num_kv_heads=2, value_head_dim=11)
+from tests.testing.foreign import GROUPED, attention, check
 
 
 def softmax_attention(query, key, value, allowed, hide, after=lambda weights, allowed: weights):

@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec
 from jaxformer.functional import Products, chunked_cross_entropy, cross_entropy, unembed
 from tests.functional import oracle
 
-# 21 tokens in chunks of at most 5: 4 are filled up. The table's gradient takes 2 blocks of 7.
+# 21 tokens in chunks of at most 5: 4 are filled up.
 SHAPE, VOCAB, WIDTH, SIZE = (3, 7), 13, 5, 5
 STATIC = ("label_smoothing", "ignore_label", "z_loss", "softcap", "chunk_size", "reduction")
 
