@@ -23,6 +23,10 @@ class Host:
 
     Raises:
         DataError: the index is negative, or not less than the count.
+
+    Example:
+        >>> Host(index=1, count=4)
+        Host(index=1, count=4)
     """
 
     index: int = 0
@@ -135,7 +139,14 @@ class Batches:
             yield {name: np.concatenate([part[name] for part in parts]) for name in filler}
 
     def source_names(self, step: int) -> list[str] | None:
-        """Name of the source of each row of a step's batch; None without a mixture."""
+        """For a mixture: name of the source of each row of a batch.
+
+        Args:
+            step: step of the batch.
+
+        Returns:
+            The names; None if there is no mixture.
+        """
         if self.batches_per_epoch is not None:
             return None
         return [name for name, _ in self._mixture.places(self._rows_of(step))]

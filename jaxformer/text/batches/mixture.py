@@ -15,6 +15,10 @@ class Rows(Protocol):
 
     Rows that can be read many at a time have a method `gather`, too: from a list of indices, which
     may repeat, to the stacked arrays of these rows, `[rows, ...]` by name. It is called instead.
+
+    Example:
+        >>> from jaxformer.text import Windows, build_stream, byte_tokenizer
+        >>> rows: Rows = Windows(build_stream(["abc"], byte_tokenizer()), length=2)
     """
 
     def __len__(self) -> int: ...
@@ -83,11 +87,19 @@ class Mixture:
         return counts
 
     def epochs(self, rows: int) -> dict[str, float]:
-        """Number of epochs of each source in the first steps * batch_size rows of a run."""
+        """Number of epochs of each source in the first rows of a run, by name.
+
+        Args:
+            rows: number of rows, over all steps and hosts: steps * batch_size.
+        """
         return {name: n / len(self.sources[name]) for name, n in self.counts(rows).items()}
 
     def places(self, rows: range) -> Iterator[tuple[str, int]]:
-        """Source of each row of a run, and its index in that source, counted over all epochs."""
+        """Source of each row, and its index in that source, counted over all epochs.
+
+        Args:
+            rows: consecutive rows of a run.
+        """
         before = self.counts(rows.start)
         for row in rows:
             after = self.counts(row + 1)

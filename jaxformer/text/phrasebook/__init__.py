@@ -18,6 +18,10 @@ class Phrase(NamedTuple):
         kannada: its translation.
         topic: one of greetings, names, family, numbers, days, places, food, verbs, questions and
             negation.
+
+    Example:
+        >>> Phrase("thank you", "ಧನ್ಯವಾದಗಳು", "greetings").english
+        'thank you'
     """
 
     english: str

@@ -165,7 +165,14 @@ class Table:
         return map(Row, self.lines, zip(*self.columns, strict=True))
 
     def take(self, indices: Iterable[int]) -> Self:
-        """A table of the rows with these indices, in their order."""
+        """Selects rows.
+
+        Args:
+            indices: indices of the rows, in any order.
+
+        Returns:
+            A table of these rows, in the order of the indices.
+        """
         chosen = list(indices)
         fields = {name: getattr(self, name) for name in (*self.column_names(), "lines")}
         return dataclasses.replace(

@@ -78,7 +78,12 @@ class ChatTemplate:
 
     @staticmethod
     def frame(name: TemplateName, role: str) -> tuple[str, str]:
-        """Ordinary text that a template puts before and after the messages of a role."""
+        r"""Ordinary text that a template puts before and after the messages of a role.
+
+        Example:
+            >>> ChatTemplate.frame("plain", "user")
+            ('### User:\n', '\n\n')
+        """
         if name == "chatml":
             return f"{role}\n", "\n"
         return f"### {role.capitalize()}:\n", "" if role == ASSISTANT else "\n\n"

@@ -25,7 +25,12 @@ class SurroundingTokens:
 
     @property
     def size(self) -> int:
-        """Number of tokens added to a text."""
+        """Number of tokens added to a text.
+
+        Example:
+            >>> SurroundingTokens(after=(2,)).size
+            1
+        """
         return len(self.before) + len(self.after)
 
     def around(self, ids: np.ndarray) -> np.ndarray:
@@ -36,6 +41,10 @@ class SurroundingTokens:
 
         Returns:
             int32 [tokens + size].
+
+        Example:
+            >>> SurroundingTokens(after=(2,)).around(np.array([7, 11]))
+            array([ 7, 11,  2], dtype=int32)
         """
         before, after = np.array(self.before, np.int32), np.array(self.after, np.int32)
         return np.concatenate([before, ids, after], dtype=np.int32)

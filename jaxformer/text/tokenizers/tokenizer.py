@@ -13,7 +13,6 @@ from jaxformer.storage import read_regular, write_whole
 from jaxformer.text.tokenizers.pieces import calls, can_cut, require_known, require_texts
 from jaxformer.text.tokenizers.spelling import continuing_copy, reading_copy
 from jaxformer.text.tokenizers.stream_decoder import StreamDecoder
-from jaxformer.text.tokenizers.surrounding_tokens import SurroundingTokens, template_tokens
 from jaxformer.text.tokenizers.vocabulary import TokenRoles, Vocabulary
 
 
@@ -65,20 +64,6 @@ class Tokenizer(Vocabulary):
         copy = continuing_copy(self._tokenizer)
         return self if copy is None else type(self)(copy, self.roles).limited_to(self.vocab_size)
 
-    @functools.cached_property
-    def surrounding_tokens(self) -> SurroundingTokens:
-        """Special tokens that the model reads around every text; none unless `roles.surrounded`.
-
-        They come from the tokenizer's own post-processor, such as [CLS] and [SEP], or an end of
-        text. `surrounding_tokens.around(ids)` puts them around the tokens of a text.
-
-        Example:
-            >>> from jaxformer.text import byte_tokenizer
-            >>> byte_tokenizer().surrounding_tokens
-            SurroundingTokens(before=(), after=())
-        """
-        return template_tokens(self._tokenizer) if self.roles.surrounded else SurroundingTokens()
-
     def with_roles(self, roles: TokenRoles) -> "Tokenizer":
         """The same vocabulary with other roles.
 
@@ -91,7 +76,16 @@ class Tokenizer(Vocabulary):
         return type(self)(tokenizers.Tokenizer.from_str(self.to_json()), roles)
 
     def limited_to(self, num_rows: int) -> "Tokenizer":
-        """The same tokenizer, for a model with rows for the first tokens alone; see `with_rows`."""
+        """The same tokenizer, for a model whose table has rows for the first tokens alone.
+
+        Encoding a text that has another token raises DataError, which names the token.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> byte_tokenizer().limited_to(100).encode("xyz")
+            Traceback (most recent call last):
+            jaxformer.errors.DataError: the model has rows for 100 tokens, got 'x' (id 120) in ...
+        """
         if num_rows >= self.vocab_size:
             return self
         limited = self.with_roles(self.roles)
@@ -160,12 +154,24 @@ class Tokenizer(Vocabulary):
     def encode_pair(self, first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
         """Turns two texts that are read together, such as a query and a passage, into token ids.
 
+        Args:
+            first: text of any length, such as a query.
+            second: text of any length, such as a passage.
+
         Returns:
             Tokens of the texts with special tokens around and between them, and the type of each:
             int32 [tokens], as the tokenizer's own post-processor makes them.
 
         Raises:
             DataError: as for `encode`, or the tokenizer has no template for two texts.
+
+        Example:
+            >>> library = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "</s>": 1}))
+            >>> library.post_processor = tokenizers.processors.TemplateProcessing(
+            ...     single="$A </s>", pair="$A </s> $B:1 </s>:1", special_tokens=[("</s>", 1)]
+            ... )
+            >>> Tokenizer(library, TokenRoles(surrounded=True)).encode_pair("a", "a")
+            (array([0, 1, 0, 1], dtype=int32), array([0, 0, 1, 1], dtype=int32))
         """
         require_texts([first, second])
         processor = self._tokenizer.post_processor if self.roles.surrounded else None
@@ -231,22 +237,20 @@ class Tokenizer(Vocabulary):
         """
         return StreamDecoder(self)
 
-    def to_json(self) -> str:
-        """The tokenizer in the JSON format of the `tokenizers` library.
-
-        Example:
-            >>> from jaxformer.text import byte_tokenizer
-            >>> Tokenizer.from_json(byte_tokenizer().to_json()).vocab_size
-            257
-        """
-        return str(self._tokenizer.to_str(pretty=True))
-
     @classmethod
     def from_json(cls, text: str) -> "Tokenizer":
         """Makes a tokenizer from the JSON of `to_json`.
 
+        Args:
+            text: JSON.
+
         Raises:
             DataError: the text does not describe a tokenizer.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> Tokenizer.from_json(byte_tokenizer().to_json()).end_of_text
+            256
         """
         try:
             return cls(tokenizers.Tokenizer.from_str(text))

@@ -1,6 +1,7 @@
 """The tokens of a vocabulary: number, roles, names, words, bytes and texts."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from jaxformer.text.tokenizers.spelling import (
     fallback_byte,
     token_spelling,
 )
+from jaxformer.text.tokenizers.surrounding_tokens import SurroundingTokens, template_tokens
 
 END_OF_TEXT = "<|endoftext|>"
 UNKNOWN = "<|unknown|>"
@@ -52,6 +54,16 @@ class Vocabulary:
             special | {token_id for token_id in named if token_id is not None}
         )
         self._spelling = token_spelling(tokenizer)
+
+    def to_json(self) -> str:
+        """The tokenizer in the JSON format of the `tokenizers` library.
+
+        Example:
+            >>> from jaxformer.text import Tokenizer, byte_tokenizer
+            >>> Tokenizer.from_json(byte_tokenizer().to_json()).vocab_size
+            257
+        """
+        return str(self._tokenizer.to_str(pretty=True))
 
     @property
     def vocab_size(self) -> int:
@@ -104,6 +116,20 @@ class Vocabulary:
     def special_names(self) -> list[str]:
         """Names of the special tokens, in the order of their ids."""
         return [self.token_name(token_id) for token_id in sorted(self._special)]
+
+    @functools.cached_property
+    def surrounding_tokens(self) -> SurroundingTokens:
+        """Special tokens that the model reads around every text; none unless `roles.surrounded`.
+
+        They come from the tokenizer's own post-processor, such as [CLS] and [SEP], or an end of
+        text. `surrounding_tokens.around(ids)` puts them around the tokens of a text.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> byte_tokenizer().surrounding_tokens
+            SurroundingTokens(before=(), after=())
+        """
+        return template_tokens(self._tokenizer) if self.roles.surrounded else SurroundingTokens()
 
     @property
     def words(self) -> dict[str, int]:
@@ -199,7 +225,19 @@ class Vocabulary:
         return ids
 
     def ordinary_ids(self, ids: npt.ArrayLike) -> list[int]:
-        """The ids [tokens] without special tokens; DataError as for `Tokenizer.decode`."""
+        """Checks token ids and removes special tokens, which have no text.
+
+        Args:
+            ids: integers [tokens].
+
+        Raises:
+            DataError: an id is not an integer, is negative, or is not in the vocabulary.
+
+        Example:
+            >>> from jaxformer.text import byte_tokenizer
+            >>> byte_tokenizer().ordinary_ids([104, 105, 256])
+            [104, 105]
+        """
         return [token_id for token_id in self._checked(ids) if token_id not in self._special]
 
     def _checked(self, ids: npt.ArrayLike) -> list[int]:
