@@ -24,7 +24,7 @@ SEARCH = {
     "early_stopping": "early_stopping", "num_return_sequences": "num_best",
 }  # fmt: skip
 """Fields of beam search, and their names in `BeamSearchConfig`."""
-_NO_SEARCH = {"beam_size": 1, "length_penalty": 1.0, "early_stopping": False, "num_best": 1}
+_NO_SEARCH = BeamSearchConfig(beam_size=1)
 # Other supported fields, with transformers' defaults.
 _DEFAULTS = {
     "bad_words_ids": [],  # of one token each; forbidden, unless they end the text
@@ -139,46 +139,42 @@ def read_special_tokens(
             values[name] = tokenizer.special_id(names[role])
     fields: dict[str, Any] = _DEFAULTS | values
     ids = {name: _list_of(fields.get(name)) for name in _TOKEN_FIELDS}
-    eos, suppressed = ids["eos_token_id"], _list_of(fields["suppress_tokens"])
+    eos, words = ids["eos_token_id"], fields["bad_words_ids"]
     # transformers never forbids EOS, either.
-    words = [word[0] for word in fields["bad_words_ids"] if len(word) == 1 and word[0] not in eos]
+    forbidden = [word[0] for word in words if len(word) == 1 and word[0] not in eos]
     sampling, search = _strategy(fields)
-    unsupported = [
-        *(name for name, neutral in _NEUTRAL.items() if values.get(name) not in (None, *neutral)),
-        *_conflicts(fields, values, ids),
-    ]
+    searches = fields["num_beams"] > 1
+    is_unsupported = {
+        **{name: values.get(name) not in (None, *neutral) for name, neutral in _NEUTRAL.items()},
+        # These have an option, but not with such values or beside the other fields.
+        **{name: len(ids[name]) > 1 for name in _TOKENS},
+        "bad_words_ids": any(len(word) > 1 for word in words),
+        "num_return_sequences": fields["num_return_sequences"] > 1 and not searches,
+        **dict.fromkeys(("do_sample", *_SAMPLING), fields["do_sample"] and searches),
+        "repetition_penalty": fields["repetition_penalty"] != 1 and searches,
+    }
     tokens: dict[str, Any] = {
         key: ids[name][0] if len(ids[name]) == 1 else None for name, key in _TOKENS.items()
     }
     return SpecialTokens(
         **tokens,
         eos=tuple(eos),
-        forbidden=tuple(dict.fromkeys([*words, *suppressed])),
+        forbidden=tuple(dict.fromkeys([*forbidden, *_list_of(fields["suppress_tokens"])])),
         renormalize=fields["renormalize_logits"],
         max_length=fields["max_length"],
         max_new_tokens=fields["max_new_tokens"],
         sampling=sampling,
         search=search,
-        unsupported={name: values[name] for name in unsupported} if generates else {},
+        unsupported={
+            name: values[name]
+            for name, is_refused in is_unsupported.items()
+            if generates and is_refused and name in values
+        },
     )
 
 
 def _list_of(ids: int | list[int] | None) -> list[int]:
     return [] if ids is None else ids if isinstance(ids, list) else [ids]
-
-
-def _conflicts(
-    fields: Mapping[str, Any], values: Mapping[str, Any], ids: Mapping[str, list[int]]
-) -> list[str]:
-    """Fields that have an option, but not with these values or beside the other fields."""
-    names = [name for name in _TOKENS if len(ids[name]) > 1]
-    if any(len(word) > 1 for word in fields["bad_words_ids"]):
-        names.append("bad_words_ids")
-    if fields["num_beams"] == 1:
-        return names + ["num_return_sequences"] * (fields["num_return_sequences"] > 1)
-    if fields["do_sample"]:
-        names += [name for name in ("do_sample", *_SAMPLING) if name in values]
-    return names + ["repetition_penalty"] * (fields["repetition_penalty"] != 1)
 
 
 def _strategy(fields: Mapping[str, Any]) -> tuple[SamplingConfig, BeamSearchConfig | None]:
@@ -199,11 +195,11 @@ def _strategy(fields: Mapping[str, Any]) -> tuple[SamplingConfig, BeamSearchConf
     )
     # Without a search, they are for a call that searches.
     beams = {key: fields[name] for name, key in SEARCH.items()}
-    beams["num_best"] = beams["num_best"] if searches else 1
-    if beams == _NO_SEARCH:
+    search = BeamSearchConfig(**beams | ({} if searches else {"num_best": 1}))
+    if search == _NO_SEARCH:
         return sampling, None
     least = search_min_new_tokens(sampling)
-    return sampling, BeamSearchConfig(**beams, no_repeat_ngram_size=ngrams, min_new_tokens=least)
+    return sampling, dataclasses.replace(search, no_repeat_ngram_size=ngrams, min_new_tokens=least)
 
 
 def search_min_new_tokens(sampling: SamplingConfig) -> int:

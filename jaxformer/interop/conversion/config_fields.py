@@ -1,5 +1,6 @@
 """Strict reading of a `config.json`: every field that transformers reads is used or refused."""
 
+import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, get_args
 
@@ -17,38 +18,33 @@ _FIXED: dict[str, Any] = {
 }  # fmt: skip
 
 
+@dataclasses.dataclass(frozen=True)
 class ConfigFields:
     """Fields of a `config.json`."""
 
     # A family takes or requires every field that changes what its code in transformers 5.24
     # computes; a parity test changes each. In 5.24, UMT5 began to read scale_decoder_outputs.
 
-    def __init__(
-        self,
-        values: Mapping[str, Any],
-        where: str,  # path of the file, for messages
-        tensors: Collection[str] = (),  # names in the checkpoint
-    ) -> None:
-        self._values = dict(values)
-        self._filled: dict[str, Any] = {}
-        self._where = where
-        self._tensors = frozenset(tensors)
+    values: Mapping[str, Any]
+    where: str  # path of the file, for messages
+    tensors: Collection[str] = ()  # names in the checkpoint
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of missing fields
+
+    def inner(self, values: Mapping[str, Any], name: str) -> "ConfigFields":
+        """Fields of a nested table."""
+        return ConfigFields(values, f"{name} of {self.where}")
+
+    def changed(self, **values: Any) -> "ConfigFields":
+        """The fields, of which these have other values."""
+        return dataclasses.replace(self, values={**self.values, **values})
+
+    def require_common(self) -> None:
+        """Refuses what no model here has, in fields of every config."""
         for name, only in _FIXED.items():
             self.require(name, only)
         # Weights in MXFP4 are dequantized when they are read.
         if self.take("quantization_config", dict, {}).get("quant_method") != "mxfp4":
             self.require("quantization_config", None, {})
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._values
-
-    def inner(self, values: Mapping[str, Any], name: str) -> "ConfigFields":
-        """Fields of a nested table."""
-        return ConfigFields(values, f"{name} of {self._where}")
-
-    def has_tensor(self, name: str) -> bool:
-        """Whether the checkpoint has a tensor of this name."""
-        return name in self._tensors
 
     def num_classes(self) -> int:
         """Number of classes: that of their names, or 2 if there are no names."""
@@ -58,40 +54,36 @@ class ConfigFields:
         self.require("problem_type", None, *PROBLEM_TYPES[count == 1 :])
         return count
 
-    def fill(self, **values: Any) -> None:
-        """Sets the family's defaults of missing or null fields."""
-        self._filled = values
-
     def take(self, name: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
         """Value of a field of this type, or transformers' default; without one, it is required."""
-        value = self._values.get(name)
-        value = self._filled.get(name) if value is None else value
+        value = self.values.get(name)
+        value = self.defaults.get(name) if value is None else value
         if value is None:
             if default is ...:
                 raise ConfigError(
-                    f"{self._where} must have {name}"
-                    f"{suggestion(name, self._values)}; use the file that came with the weights"
+                    f"{self.where} must have {name}"
+                    f"{suggestion(name, self.values)}; use the file that came with the weights"
                 )
             return default
         kinds = kind if isinstance(kind, tuple) else (kind,)
         kinds = (*kinds, int) if float in kinds else kinds  # int counts as float
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             names = " or ".join(choice.__name__ for choice in kinds)
-            raise ConfigError(f"{self._where}: {name} must be {names}, got {value!r}")
+            raise ConfigError(f"{self.where}: {name} must be {names}, got {value!r}")
         return value
 
     def optional(self, name: str, kind: type | tuple[type, ...], default: Any = None) -> Any:
         """Value of a field for which null means None, not the default."""
-        if name in self._values and self._values[name] is None:
+        if name in self.values and self.values[name] is None:
             return None
         return self.take(name, kind, default)
 
     def require(self, name: str, *allowed: Any) -> None:
         """Refuses a field with any other value; the first of those allowed is the default."""
-        value = self._values.get(name, allowed[0])
+        value = self.values.get(name, allowed[0])
         if value is not None and not any(value == a and type(value) is type(a) for a in allowed):
             raise ConfigError(
-                f"{self._where}: {name}={value!r} changes what the model computes and is not "
+                f"{self.where}: {name}={value!r} changes what the model computes and is not "
                 f"supported, only {' or '.join(map(repr, allowed))}"
             )
 
@@ -101,7 +93,3 @@ class ConfigFields:
         if value not in choices:
             self.require(name, *choices)
         return choices[value]
-
-    def override(self, **values: Any) -> None:
-        """Sets values that override those of the file."""
-        self._values |= values

@@ -46,7 +46,8 @@ class Family:
 
     def read(self, fields: ConfigFields, kind: ModelKind) -> Values:
         """Arguments of a `ModelConfig`; ConfigError for a field that is not supported."""
-        fields.fill(**self.defaults)
+        fields.require_common()
+        fields = dataclasses.replace(fields, defaults=self.defaults)
         values = dict(self.fixed)
         for name, entry in self.fields.items():
             values |= as_field(entry).read(fields, name, values)

@@ -6,7 +6,7 @@ here; torch's `nn.Linear` stores `[out, in]`.
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from einops import rearrange
@@ -24,10 +24,9 @@ class Layout:
     # layer belongs to, `{layer}` its number.
     leaves: tuple[str, ...]
     transposed: bool = False  # it is `[out, in]`
-    # Parameters are interleaved by groups of heads, not concatenated: the queries of a key/value
-    # head, its key, its value, then those of the next.
-    by_group: bool = False
-    alternating: bool = False  # outputs of its parameters alternate
+    # Several parameters are interleaved, not concatenated: by "heads", the queries of a key/value
+    # head, its key, its value, then those of the next; or their single "outputs" alternate.
+    interleaved: Literal["heads", "outputs"] | None = None
     skipped_rows: int = 0  # unused rows at its start; they are written as zeros
     leading: bool = False  # it has a leading axis of size 1
     when: Callable[[ModelConfig], bool] | None = None  # whether a model has this tensor
@@ -41,29 +40,29 @@ class Layout:
         joined = (joined[0] + self.skipped_rows, *joined[1:])
         return (1, *joined) if self.leading else joined
 
-    def parts(
-        self, tensor: np.ndarray, shapes: Sequence[Shape], num_groups: int
-    ) -> list[np.ndarray]:
+    def _num_groups(self, shapes: Sequence[Shape], kv_heads: int) -> int:
+        """Number of groups, of which each has a part of every parameter."""
+        if len(shapes) == 1 or self.interleaved is None:
+            return 1
+        return kv_heads if self.interleaved == "heads" else shapes[0][-1]
+
+    def parts(self, tensor: np.ndarray, shapes: Sequence[Shape], kv_heads: int) -> list[np.ndarray]:
         """Splits a tensor into parameters of these shapes (views if possible)."""
         tensor = tensor[0] if self.leading else tensor
         tensor = tensor[self.skipped_rows :]
         tensor = tensor.T if self.transposed else tensor
-        ends = np.cumsum([shape[-1] for shape in shapes])
-        if self.by_group or self.alternating:
-            num_groups = shapes[0][-1] if self.alternating else num_groups
-            groups = rearrange(tensor, "... (k group) -> ... k group", k=num_groups)
-            parts = np.split(groups, ends[:-1] // num_groups, axis=-1)
-            return [rearrange(part, "... k group -> ... (k group)") for part in parts]
-        return np.split(tensor, ends[:-1], axis=-1)
+        count = self._num_groups(shapes, kv_heads)
+        groups = rearrange(tensor, "... (k group) -> ... k group", k=count)
+        ends = np.cumsum([shape[-1] // count for shape in shapes])
+        parts = np.split(groups, ends[:-1], axis=-1)
+        return [rearrange(part, "... k group -> ... (k group)") for part in parts]
 
-    def join(self, parts: Sequence[np.ndarray], num_groups: int) -> np.ndarray:
+    def join(self, parts: Sequence[np.ndarray], kv_heads: int) -> np.ndarray:
         """The tensor of parameters."""
-        if self.by_group or self.alternating:
-            num_groups = parts[0].shape[-1] if self.alternating else num_groups
-            groups = [rearrange(part, "... (k g) -> ... k g", k=num_groups) for part in parts]
-            tensor = rearrange(np.concatenate(groups, axis=-1), "... k group -> ... (k group)")
-        else:
-            tensor = np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
+        count = self._num_groups([part.shape for part in parts], kv_heads)
+        groups = [rearrange(part, "... (k group) -> ... k group", k=count) for part in parts]
+        tensor = np.concatenate(groups, axis=-1) if len(groups) > 1 else groups[0]
+        tensor = rearrange(tensor, "... k group -> ... (k group)")
         tensor = tensor.T if self.transposed else tensor
         if self.skipped_rows:
             fill = [(self.skipped_rows, 0), *[(0, 0)] * (tensor.ndim - 1)]
@@ -104,7 +103,7 @@ def dense(name: str, *paths: str, transposed: bool = True, **rules: Any) -> dict
 
 def block(
     layer: str, stack: str, *, norms: str = "", attention: str = "", feed_forward: str = "",
-    path: str = "attention", by_group: bool = False, **rules: Any,
+    path: str = "attention", **rules: Any,
 ) -> dict[str, Layout]:  # fmt: skip
     """Tensors of the modules of a layer, by the names of its modules.
 
@@ -115,7 +114,6 @@ def block(
         attention: module, then query, key, value and output; or one of the first three, and output.
         feed_forward: gate, up and down; or up and down.
         path: "attention" or "cross_attention".
-        by_group: as in `Layout`, for one tensor of query, key and value.
         rules: of `dense` and `norm`.
     """
     table: dict[str, Layout] = {}
@@ -127,8 +125,7 @@ def block(
     fused = [(query, key, value), (output,)]
     paths = fused if len(projections) == 2 else [(query,), (key,), (value,), (output,)]
     for name, leaves in zip(projections, paths, strict=False):
-        grouped = by_group and len(leaves) > 1
-        table |= dense(f"{layer}{module}.{name}", *leaves, by_group=grouped, **rules)
+        table |= dense(f"{layer}{module}.{name}", *leaves, **rules)
     names = feed_forward.split()
     for name, part in zip(names, ("gate", "up", "down")[-len(names) :], strict=False):
         table |= dense(layer + name, f"{stack}/feed_forward/{part}", **rules)

@@ -68,7 +68,7 @@ _FIELDS: FieldTable = {
 
 def _read_bias(fields: ConfigFields, *_: Any) -> Values:
     """A constant 0 in most models; files of the base model lack it."""
-    return {"output_bias": fields.has_tensor("final_logits_bias")}
+    return {"output_bias": "final_logits_bias" in fields.tensors}
 
 
 def _read_marian(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
@@ -79,7 +79,7 @@ def _read_marian(fields: ConfigFields, kind: ModelKind, values: Values) -> Value
         fields.require("decoder_vocab_size", None, values["vocab_size"])
     # Sharing means tying: if untied, each half has the table in the file.
     untied = not values["tied_embeddings"]
-    if shared and not (untied and fields.has_tensor("model.encoder.embed_tokens.weight")):
+    if shared and not (untied and "model.encoder.embed_tokens.weight" in fields.tensors):
         return keys
     return keys | {"vocab_size": target, "source_vocab_size": values["vocab_size"]}
 
@@ -102,7 +102,7 @@ def _read_m2m100(fields: ConfigFields, kind: ModelKind, values: Values) -> Value
 
 def _read_pegasus(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
     """Marian's positions, read from the file if it has them."""
-    stored = fields.has_tensor("model.encoder.embed_positions.weight")
+    stored = "model.encoder.embed_positions.weight" in fields.tensors
     positions = "learned" if stored else SinusoidalConfig(layout="half")
     return _read_bias(fields) | {"positions": positions}
 

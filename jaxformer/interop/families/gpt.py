@@ -102,7 +102,7 @@ _GPT_NEOX = {
     "gpt_neox.embed_in.weight": same("embedding/embedding"),
     **block(
         "gpt_neox.layers.{layer}.", _S, norms="input_layernorm post_attention_layernorm",
-        attention="attention query_key_value dense", by_group=True,
+        attention="attention query_key_value dense", interleaved="heads",
         feed_forward="mlp.dense_h_to_4h mlp.dense_4h_to_h",
     ),
     **norm("gpt_neox.final_layer_norm", "final_norm"),
@@ -112,7 +112,7 @@ _GPT_NEOX = {
 
 def _read_neox_rotary(fields: ConfigFields, name: str, values: Values) -> Values:
     """The usual names of these two are read inside rope_parameters only."""
-    fields.override(
+    fields = fields.changed(
         rope_theta=fields.take("rotary_emb_base", float, 10_000.0),
         partial_rotary_factor=fields.take("rotary_pct", float, 0.25),
     )
@@ -145,7 +145,7 @@ _FALCON = {
     ),
     **block(_H, _S, norms="ln_attn ln_mlp", when=lambda model: model.residual == "parallel"),
     **block(
-        _H, _S, attention="self_attention query_key_value dense", by_group=True,
+        _H, _S, attention="self_attention query_key_value dense", interleaved="heads",
         feed_forward="mlp.dense_h_to_4h mlp.dense_4h_to_h",
     ),
     **norm("transformer.ln_f", "final_norm"),

@@ -187,7 +187,7 @@ def _read_phi3_rotary(fields: ConfigFields, name: str, values: Values) -> Values
     for table in ("rope_parameters", "rope_scaling"):
         rope = fields.take(table, dict, {})
         if (rope.get("rope_type") or rope.get("type")) in ("su", "yarn"):
-            fields.override(**{table: {**rope, "rope_type": "longrope"}})
+            fields = fields.changed(**{table: {**rope, "rope_type": "longrope"}})
     return rotary(1.0).read(fields, name, values)
 
 

@@ -73,10 +73,10 @@ _GPT_OSS = ENDS | PRE_NORMS | ATTENTION | {
     LAYER + "mlp.router.weight": linear("{stack}/feed_forward/router_kernel"),
     LAYER + "mlp.router.bias": same("{stack}/feed_forward/router_bias"),
     _EXPERTS + "gate_up_proj": Layout(
-        tuple(f"{path}kernel" for path in _GATE_AND_UP), alternating=True
+        tuple(f"{path}kernel" for path in _GATE_AND_UP), interleaved="outputs"
     ),
     _EXPERTS + "gate_up_proj_bias": Layout(
-        tuple(f"{path}bias" for path in _GATE_AND_UP), alternating=True
+        tuple(f"{path}bias" for path in _GATE_AND_UP), interleaved="outputs"
     ),
     _EXPERTS + "down_proj": same("{stack}/feed_forward/down_kernel"),
     _EXPERTS + "down_proj_bias": same("{stack}/feed_forward/down_bias"),

@@ -86,15 +86,15 @@ def _read_t5(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
     scaled = fields.take("scale_decoder_outputs", bool, tied)
     if kind == "pooled":
         return keys
-    if "scale_decoder_outputs" in fields:
-        tied = not fields.has_tensor("lm_head.weight")
+    if "scale_decoder_outputs" in fields.values:
+        tied = "lm_head.weight" not in fields.tensors
     scale = values["d_model"] ** -0.5 if scaled else None
     return keys | {"logit_scale": scale, "tied_embeddings": tied}
 
 
 def _read_mt5(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
     """mT5: hidden states are never scaled."""
-    tied = kind == "pooled" or not fields.has_tensor("lm_head.weight")
+    tied = kind == "pooled" or "lm_head.weight" not in fields.tensors
     return _read(fields, kind, values) | {"tied_embeddings": tied}
 
 
