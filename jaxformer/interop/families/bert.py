@@ -163,52 +163,6 @@ def _roberta_family(model_type: str, name: str) -> Family:
     )  # fmt: skip
 
 
-BERT_FAMILIES = (
-    _family(
-        "bert", "Bert", more={"BertForPreTraining": "masked"}, fields=_BERT_FIELDS, fixed=_FIXED,
-        special_read=_head("tanh", "tanh", gelu="hidden_act"), tensors=_BERT, prefix="bert.",
-        copies={
-            "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-            "cls.predictions.decoder.bias": "cls.predictions.bias",
-        },
-    ),
-    _roberta_family("roberta", "Roberta"),
-    _roberta_family("xlm-roberta", "XLMRoberta"),
-    _roberta_family("camembert", "Camembert"),
-    _family(
-        # The discriminator is read without its head.
-        "electra", "Electra", more={"ElectraForPreTraining": "pooled"},
-        fields={
-            **_BERT_FIELDS,
-            # A norm before the projection of narrower embeddings is not supported.
-            "embedding_size": only(
-                lambda values: values["d_model"], write=lambda model: model.d_model
-            ),
-        },
-        fixed=_FIXED, special_read=_head("gelu"),
-        tensors=_ELECTRA, prefix="electra.",
-        copies={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
-    ),
-    _family(
-        "distilbert", "DistilBert",
-        fields={
-            **TIED,
-            "vocab_size": "vocab_size",
-            "max_position_embeddings": ("max_len", 512),
-            "n_layers": "num_layers",
-            "n_heads": "num_heads",
-            "dim": "d_model",
-            "hidden_dim": "d_ff",
-            "activation": activation("gelu"),
-        },
-        fixed=_FIXED | {"norm_eps": 1e-12},
-        special_read=_head("relu", gelu="activation"),
-        tensors=_DISTILBERT, prefix="distilbert.",
-        copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
-    ),
-)  # fmt: skip
-
-
 _LAYER = "model.layers.{layer}."
 # The first half of Wi is the gate, the second the up projection. `head` is for masked tokens or for
 # classes.
@@ -273,7 +227,49 @@ def _write_modernbert(model: ModelConfig) -> dict[str, Any]:
     }
 
 
-MODERNBERT_FAMILIES = (
+BERT_FAMILIES = (
+    _family(
+        "bert", "Bert", more={"BertForPreTraining": "masked"}, fields=_BERT_FIELDS, fixed=_FIXED,
+        special_read=_head("tanh", "tanh", gelu="hidden_act"), tensors=_BERT, prefix="bert.",
+        copies={
+            "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+            "cls.predictions.decoder.bias": "cls.predictions.bias",
+        },
+    ),
+    _roberta_family("roberta", "Roberta"),
+    _roberta_family("xlm-roberta", "XLMRoberta"),
+    _roberta_family("camembert", "Camembert"),
+    _family(
+        # The discriminator is read without its head.
+        "electra", "Electra", more={"ElectraForPreTraining": "pooled"},
+        fields={
+            **_BERT_FIELDS,
+            # A norm before the projection of narrower embeddings is not supported.
+            "embedding_size": only(
+                lambda values: values["d_model"], write=lambda model: model.d_model
+            ),
+        },
+        fixed=_FIXED, special_read=_head("gelu"),
+        tensors=_ELECTRA, prefix="electra.",
+        copies={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
+    ),
+    _family(
+        "distilbert", "DistilBert",
+        fields={
+            **TIED,
+            "vocab_size": "vocab_size",
+            "max_position_embeddings": ("max_len", 512),
+            "n_layers": "num_layers",
+            "n_heads": "num_heads",
+            "dim": "d_model",
+            "hidden_dim": "d_ff",
+            "activation": activation("gelu"),
+        },
+        fixed=_FIXED | {"norm_eps": 1e-12},
+        special_read=_head("relu", gelu="activation"),
+        tensors=_DISTILBERT, prefix="distilbert.",
+        copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
+    ),
     _family(
         "modernbert", "ModernBert",
         fields={

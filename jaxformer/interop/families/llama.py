@@ -130,37 +130,6 @@ def _write_smollm3(model: ModelConfig) -> dict[str, Any]:
 
 
 _MLP_BIAS: FieldTable = {"mlp_bias": ("feed_forward_bias", False)}
-LLAMA_FAMILIES = (
-    llama_family("llama", "Llama", more=("LLaMAForCausalLM",), fields=_MLP_BIAS),  # the oldest name
-    llama_family(
-        "mistral", "Mistral", without=("attention_bias",),
-        fields={"sliding_window": window(4096)},
-        defaults={"max_position_embeddings": 131_072, "num_key_value_heads": 8},
-    ),
-    # Llama without a gate.
-    llama_family(
-        "arcee", "Arcee", fields=dict(_MLP_BIAS) | {"hidden_act": activation("relu2")},
-        defaults={"max_position_embeddings": 4096, "rms_norm_eps": 1e-5},
-    ),
-    llama_family(
-        "qwen2", "Qwen2", without=("attention_bias",), fixed={"qkv_bias": True},
-        defaults={"max_position_embeddings": 32_768, "num_key_value_heads": 32},
-        special_read=_read_windows, special_write=_write_windows,
-    ),
-    llama_family(
-        "qwen3", "Qwen3", fixed={"qk_norm": True},
-        defaults={"max_position_embeddings": 32_768, "num_key_value_heads": 32, "head_dim": 128},
-        special_read=_read_windows, special_write=_write_windows,
-    ),
-    llama_family(
-        "smollm3", "SmolLM3", fields=_MLP_BIAS,
-        defaults={
-            "tie_word_embeddings": True, "rope_theta": 2e6, "max_position_embeddings": 32_768,
-            "num_key_value_heads": 4,
-        },
-        special_read=_read_smollm3, special_write=_write_smollm3,
-    ),
-)  # fmt: skip
 
 # Queries, keys and values share one tensor, and so do gate and up.
 _PHI3 = ENDS | PRE_NORMS | {
@@ -211,7 +180,36 @@ def _use_bias(fields: ConfigFields, name: str, values: Values) -> Values:
 
 
 _OLMO2_FIXED = {"norm_position": "output", "qk_norm": True, "qk_norm_over": "all_heads"}
-VARIANT_FAMILIES = (
+LLAMA_FAMILIES = (
+    llama_family("llama", "Llama", more=("LLaMAForCausalLM",), fields=_MLP_BIAS),  # the oldest name
+    llama_family(
+        "mistral", "Mistral", without=("attention_bias",),
+        fields={"sliding_window": window(4096)},
+        defaults={"max_position_embeddings": 131_072, "num_key_value_heads": 8},
+    ),
+    # Llama without a gate.
+    llama_family(
+        "arcee", "Arcee", fields=dict(_MLP_BIAS) | {"hidden_act": activation("relu2")},
+        defaults={"max_position_embeddings": 4096, "rms_norm_eps": 1e-5},
+    ),
+    llama_family(
+        "qwen2", "Qwen2", without=("attention_bias",), fixed={"qkv_bias": True},
+        defaults={"max_position_embeddings": 32_768, "num_key_value_heads": 32},
+        special_read=_read_windows, special_write=_write_windows,
+    ),
+    llama_family(
+        "qwen3", "Qwen3", fixed={"qk_norm": True},
+        defaults={"max_position_embeddings": 32_768, "num_key_value_heads": 32, "head_dim": 128},
+        special_read=_read_windows, special_write=_write_windows,
+    ),
+    llama_family(
+        "smollm3", "SmolLM3", fields=_MLP_BIAS,
+        defaults={
+            "tie_word_embeddings": True, "rope_theta": 2e6, "max_position_embeddings": 32_768,
+            "num_key_value_heads": 4,
+        },
+        special_read=_read_smollm3, special_write=_write_smollm3,
+    ),
     llama_family(
         "phi3", "Phi3", tensors=_PHI3, without=("attention_bias",),
         fields={

@@ -9,10 +9,10 @@ from jaxformer.config.checks import suggestion
 from jaxformer.errors import ConfigError
 from jaxformer.interop.conversion.family import Family, ModelKind
 from jaxformer.interop.families.bart import BART_FAMILIES
-from jaxformer.interop.families.bert import BERT_FAMILIES, MODERNBERT_FAMILIES
+from jaxformer.interop.families.bert import BERT_FAMILIES
 from jaxformer.interop.families.gemma import GEMMA_FAMILIES
 from jaxformer.interop.families.gpt import GPT_FAMILIES, PARALLEL_FAMILIES
-from jaxformer.interop.families.llama import LLAMA_FAMILIES, VARIANT_FAMILIES
+from jaxformer.interop.families.llama import LLAMA_FAMILIES
 from jaxformer.interop.families.mixtures import MIXTURE_FAMILIES
 from jaxformer.interop.families.t5 import T5_FAMILIES
 from jaxformer.models import (
@@ -28,8 +28,8 @@ from jaxformer.models import (
 FAMILIES: Mapping[str, Family] = MappingProxyType({
     family.model_type: family
     for families in (
-        GPT_FAMILIES, LLAMA_FAMILIES, VARIANT_FAMILIES, GEMMA_FAMILIES, PARALLEL_FAMILIES,
-        MIXTURE_FAMILIES, BERT_FAMILIES, MODERNBERT_FAMILIES, BART_FAMILIES, T5_FAMILIES,
+        GPT_FAMILIES, LLAMA_FAMILIES, GEMMA_FAMILIES, PARALLEL_FAMILIES, MIXTURE_FAMILIES,
+        BERT_FAMILIES, BART_FAMILIES, T5_FAMILIES,
     )
     for family in families
 })  # fmt: skip
