@@ -30,10 +30,10 @@ def sections() -> Iterator[tuple[str, type]]:
 def _tables(config: type, prefix: str) -> Iterator[tuple[str, type]]:
     for name, key in keys_of(config).items():
         tables = {} if key.table is None else {f"`[{prefix}{name}]`": key.table}
-        if (kinds := key.kinds) is not None:
+        if key.kinds:
             tables = {
-                f'`[{prefix}{name}]` with `{kinds.key} = "{kind}"`': inner
-                for kind, inner in kinds.configs.items()
+                f'`[{prefix}{name}]` with `{key.tag} = "{kind}"`': inner
+                for kind, inner in key.kinds.items()
             }
         for title, inner in tables.items():
             yield title, inner
@@ -48,8 +48,8 @@ def rows(config: type) -> Iterator[tuple[str, str, str, str]]:
 
 def _type_text(key: Key) -> str:
     """A type as a reader of TOML would say it, in Markdown."""
-    if key.kinds is not None:
-        return f"table with `{key.kinds.key}` {_choices(key.kinds.configs)}"
+    if key.kinds:
+        return f"table with `{key.tag}` {_choices(key.kinds)}"
     if key.element is not None:
         return f"list of {_type_text(key.element)}"
     if key.table is not None:

@@ -125,7 +125,7 @@ class Command(NamedTuple):
         tables: dict[str, dict[str, Key]] = {}
         for dotted, key in config_keys().items() if self.config_flags else ():
             if key.table is None and len(key.choices) != 1 and (shows_all or dotted in _MOST_USED):
-                is_in_table = "." in dotted or key.kinds is not None
+                is_in_table = "." in dotted or key.kinds
                 title = f"[{dotted.partition('.')[0]}]" if is_in_table else "keys of the config"
                 tables.setdefault(title, {})[dotted] = key
         for title, flags in tables.items():
@@ -210,8 +210,8 @@ def _help(key: Key, whole: bool = True) -> str:
         default = "" if key.is_argument else "(required)"
     elif key.default is None or key.default in ((), ""):
         default = "(default: not set)"
-    elif key.kinds is not None:
-        default = f"(default: {getattr(key.default, key.kinds.key)})"
+    elif key.kinds:
+        default = f"(default: {getattr(key.default, key.tag)})"
     else:
         is_several = key.element is not None
         default = f"(default: {' '.join(key.default) if is_several else key.default})"
@@ -233,7 +233,6 @@ def _metavar(key: Key) -> str:
     """Name of a flag's value in the help."""
     if key.element is not None:
         return _metavar(key.element)
-    choices = key.choices if key.kinds is None else key.kinds.configs
-    if choices:
+    if choices := list(key.kinds) or key.choices:
         return f"{{{','.join(map(str, choices))}}}"
     return "VALUE" if key.table is not None else _METAVARS[key.members[0].__name__]

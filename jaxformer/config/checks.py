@@ -61,22 +61,6 @@ BetweenZeroAndOne = Annotated[float, Bound(lambda value: 0 < value < 1, "be betw
 Width = Annotated[int, _POSITIVE, at_most(2**24)]
 
 
-class Kinds(NamedTuple):
-    """Configs of a tagged union by the value of `key`, their first field, of a Literal type."""
-
-    key: str
-    configs: dict[str, type]
-    optional: bool
-
-    def choose(self, where: str, kind: Any) -> type:
-        """Config class of a kind; `where` names it in the message."""
-        if not isinstance(kind, str) or kind not in self.configs:
-            names = ", ".join(self.configs) + (", or be left out" if self.optional else "")
-            hint = suggestion(str(kind), self.configs)
-            raise ConfigError(f"{where} must be one of {names}, got {kind!r}{hint}")
-        return self.configs[kind]
-
-
 class Key(NamedTuple):
     """A field or a parameter, with what its type says; without a default, it is MISSING."""
 
@@ -86,7 +70,7 @@ class Key(NamedTuple):
     default: Any = dataclasses.MISSING
     metadata: Mapping[str, Any] = types.MappingProxyType({})
     bounds: tuple[Bound, ...] = ()
-    kinds: Kinds | None = None
+    kinds: Mapping[str, type] = types.MappingProxyType({})  # configs of a tagged union, by kind
     description: str = ""
     is_argument: bool = False  # a parameter that is not keyword-only
 
@@ -94,7 +78,12 @@ class Key(NamedTuple):
     def table(self) -> type | None:
         """Config class of a table of one kind."""
         member = self.members[0]
-        return member if self.kinds is None and dataclasses.is_dataclass(member) else None  # type: ignore[return-value]
+        return member if not self.kinds and dataclasses.is_dataclass(member) else None  # type: ignore[return-value]
+
+    @property
+    def tag(self) -> str:
+        """Key that names the kind in each config of a tagged union: their first field."""
+        return dataclasses.fields(self.members[0])[0].name
 
     @property
     def element(self) -> "Key | None":
@@ -120,10 +109,10 @@ class Key(NamedTuple):
         """A value as Python's own type, and the name of a kind as its config; or ConfigError."""
         if value is None and self.optional:
             return None
-        if self.kinds is not None:
-            if type(value) in self.kinds.configs.values():
+        if self.kinds:
+            if type(value) in self.kinds.values():
                 return value
-            return self.kinds.choose(self.name, value)()  # by its name, with its defaults
+            return self.choose(self.name, value)()  # by its name, with its defaults
         name, member = self.name, self.members[0]
         if choices := self.choices:
             if not isinstance(value, str):  # a dtype of NumPy or JAX has a name
@@ -150,6 +139,14 @@ class Key(NamedTuple):
                 if not bound.holds(value):
                     raise ConfigError(f"{name} must {bound.rule}, got {prefix}{value!r}")
         return value
+
+    def choose(self, where: str, kind: Any) -> type:
+        """Config class of a kind of a tagged union; `where` names it in the message."""
+        if not isinstance(kind, str) or kind not in self.kinds:
+            names = ", ".join(self.kinds) + (", or be left out" if self.optional else "")
+            hint = suggestion(str(kind), self.kinds)
+            raise ConfigError(f"{where} must be one of {names}, got {kind!r}{hint}")
+        return self.kinds[kind]
 
 
 class Config:
@@ -222,13 +219,13 @@ def _keys_of(owner: Any) -> Mapping[str, Key]:
         keys[name] = Key(
             name, members, type(None) in typing.get_args(hint),
             parameter.default if has_default else dataclasses.MISSING, metadata.get(name, {}),
-            tuple(bounds), _kinds_of(hint), text,
+            tuple(bounds), _kinds_of(members), text,
             is_argument=parameter.kind is parameter.POSITIONAL_OR_KEYWORD,
         )  # fmt: skip
     return types.MappingProxyType(keys)
 
 
-keys_of: Callable[[Any], Mapping[str, Key]] = _keys_of
+keys_of: Callable[[Any], Mapping[str, Key]] = _keys_of  # a class is Hashable, unlike mypy says
 """Keys of a config class, or of a function, by name."""
 
 
@@ -249,12 +246,8 @@ def _union_members(hint: Any) -> tuple[Any, ...]:
     return (hint,)
 
 
-@functools.cache
-def _kinds_of(hint: Any) -> Kinds | None:
-    """Kinds of a field's type if it is a tagged union; None for every other type."""
-    members = _union_members(hint)
+def _kinds_of(members: tuple[Any, ...]) -> dict[str, type]:
+    """Configs of a tagged union by their first field, of a Literal type; none of other types."""
     if len(members) < 2 or not all(map(dataclasses.is_dataclass, members)):
-        return None
-    key = dataclasses.fields(members[0])[0].name  # the discriminator is the first field of each
-    configs = {getattr(member, key): member for member in members}
-    return Kinds(key, configs, type(None) in typing.get_args(hint))
+        return {}
+    return {getattr(member, dataclasses.fields(member)[0].name): member for member in members}

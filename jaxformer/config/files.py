@@ -102,11 +102,9 @@ def config_to_toml(config: Any) -> str:
 
 def tables_of(config: Any) -> dict[str, Any]:
     """Tables of a config, as its file has them; unset keys are left out."""
-    return dataclasses.asdict(config, dict_factory=_set_keys)
-
-
-def _set_keys(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: value for name, value in items if value is not None}
+    return dataclasses.asdict(
+        config, dict_factory=lambda items: {name: v for name, v in items if v is not None}
+    )
 
 
 def _toml_lines(table: Mapping[str, Any], prefix: str) -> Iterator[str]:
@@ -157,8 +155,8 @@ def changed_settings(config: Any, prefix: str = "") -> dict[str, str]:
         if not dataclasses.is_dataclass(value) or key.default is None:
             changed[dotted] = toml_value(value)
             continue
-        if key.kinds is not None and type(value) is not type(key.default):
-            changed[f"{dotted}.{key.kinds.key}"] = toml_value(getattr(value, key.kinds.key))
+        if key.kinds and type(value) is not type(key.default):
+            changed[f"{dotted}.{key.tag}"] = toml_value(getattr(value, key.tag))
         changed |= changed_settings(value, f"{dotted}.")
     return changed
 

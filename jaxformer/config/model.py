@@ -38,7 +38,11 @@ class ModelConfig(ModelKeys):  # noqa: D101
 
     def _mistakes(self) -> Iterator[str]:
         yield from _mistakes_of_widths(self)
-        yield from _mistakes_of_head(self)
+        if self.pooling == "none" and (self.architecture != "encoder" or self.num_classes is None):
+            yield (
+                "pooling 'none' is for an encoder that classifies each token, "
+                f"{self.got('architecture', 'num_classes')}; choose another pooling"
+            )
         yield from _mistakes_of_layers(self)
         layers = [layer.positions for layer in (*self.first_layers, *self.layers)]
         for positions in (self.positions, *(scheme for scheme in layers if scheme is not None)):
@@ -146,15 +150,6 @@ def _mistakes_of_widths(model: ModelConfig) -> Iterator[str]:
         yield (
             "tied embeddings must be as wide as the model, except in a decoder, "
             f"{model.got('embedding_dim', 'd_model')}; set tied_embeddings = false"
-        )
-
-
-def _mistakes_of_head(model: ModelConfig) -> Iterator[str]:
-    """Of a classifier, and of what only a model of tokens has."""
-    if model.pooling == "none" and (model.architecture != "encoder" or model.num_classes is None):
-        yield (
-            "pooling 'none' is for an encoder that classifies each token, "
-            f"{model.got('architecture', 'num_classes')}; choose another pooling"
         )
 
 

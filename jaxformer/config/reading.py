@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from jaxformer.config.checks import TYPE_NAMES, Key, Kinds, keys_of
+from jaxformer.config.checks import TYPE_NAMES, Key, keys_of
 from jaxformer.config.experiment import ExperimentConfig
 from jaxformer.errors import ConfigError
 
@@ -80,7 +80,7 @@ def config_from_dict(kind: type[T], values: Mapping[str, Any]) -> T:
 def with_values(tables: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Tables of an experiment with values merged into them, by dotted key; None unsets a key."""
     merged, keys = copy.deepcopy(dict(tables)), config_keys()
-    unions = {f"{key}.{owner.kinds.key}": key for key, owner in keys.items() if owner.kinds}
+    unions = {f"{key}.{owner.tag}": key for key, owner in keys.items() if owner.kinds}
     values = {unions.get(dotted, dotted): value for dotted, value in values.items()}
     # A kind begins its table anew, so it comes before the other keys of the table.
     for dotted in sorted(values, key=lambda dotted: (dotted not in unions.values(), dotted)):
@@ -88,8 +88,8 @@ def with_values(tables: Mapping[str, Any], values: Mapping[str, Any]) -> dict[st
         table = merged
         for depth, name in enumerate(names, 1):
             key, inner = keys.get(".".join(names[:depth])), table.get(name, {})
-            if key is not None and key.kinds is not None and isinstance(inner, str):
-                inner = {key.kinds.key: inner}
+            if key is not None and key.kinds and isinstance(inner, str):
+                inner = {key.tag: inner}
             if not isinstance(inner, dict):
                 inner = {}  # a mistake, which is replaced
             table[name] = inner
@@ -140,8 +140,8 @@ class _Reader:
 
     def value(self, where: str, key: Key, value: Any) -> Any:
         """Value of a key; ConfigError for a wrong one, but None for a table with mistakes."""
-        if key.kinds is not None:
-            return self._of_kind(where, key, key.kinds, value)
+        if key.kinds:
+            return self._of_kind(where, key, value)
         if key.table is not None:
             if not isinstance(value, Mapping):
                 raise ConfigError(f"{where} must be a table, got {value!r}")
@@ -158,22 +158,21 @@ class _Reader:
             )
         return key._replace(name=where).checked(value)
 
-    def _of_kind(self, where: str, key: Key, kinds: Kinds, value: Any) -> Any:
+    def _of_kind(self, where: str, key: Key, value: Any) -> Any:
         """Config of a tagged union, from a table or from the name of a kind."""
         if not isinstance(value, Mapping):
-            return self.table(kinds.choose(where, value), {}, f"{where}.")
-        kind = value.get(kinds.key, getattr(key.default, kinds.key, None))
-        place = f"{where}.{kinds.key}"
+            return self.table(key.choose(where, value), {}, f"{where}.")
+        kind, place = value.get(key.tag, getattr(key.default, key.tag, None)), f"{where}.{key.tag}"
         if kind is None:
-            raise ConfigError(f"missing key {place} (one of {', '.join(kinds.configs)})")
-        config = kinds.choose(place, kind)
+            raise ConfigError(f"missing key {place} (one of {', '.join(key.kinds)})")
+        config = key.choose(place, kind)
         for name in value:
-            owners = [kind for kind, owner in kinds.configs.items() if name in keys_of(owner)]
+            owners = [kind for kind, owner in key.kinds.items() if name in keys_of(owner)]
             if owners and name not in keys_of(config):
                 raise ConfigError(
-                    f"{where}.{name} is for {where} of {kinds.key} "
-                    f"{' or '.join(map(repr, owners))}, got {kinds.key}={kind!r} and "
-                    f"{name}={value[name]!r}; remove it, or change {kinds.key}"
+                    f"{where}.{name} is for {where} of {key.tag} {' or '.join(map(repr, owners))}, "
+                    f"got {key.tag}={kind!r} and {name}={value[name]!r}; remove it, or change "
+                    f"{key.tag}"
                 )
         return self.table(config, value, f"{where}.")
 
