@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.store.arrays import IGNORE, Example, ExampleArrays, RaggedArray
+from jaxformer.text.store.arrays import Example, ExampleArrays, RaggedArray
 
 
 class PackedExamples:
@@ -60,26 +60,22 @@ class PackedExamples:
 
     def __getitem__(self, index: int) -> Example:
         examples = [self._examples[int(member)] for member in self._members[index]]
-        row: Example = {
-            name: np.full(self.length, IGNORE if name == "labels" else 0, array.dtype)
-            for name, array in examples[0].items()
-        }
-        row["segment_ids"] = np.zeros(self.length, np.int32)
-        row["positions"] = np.zeros(self.length, np.int32)
-        start = 0
         for segment, example in enumerate(examples, 1):
-            end = start + example["labels"].size
+            size = example["labels"].size
             for name, array in example.items():
-                if array.shape != (end - start,):
+                if array.shape != (size,):
                     raise DataError(
                         "to be packed, arrays of an example must be as long as its labels, "
-                        f"{end - start}, got {name} of shape {array.shape}; give them that length"
+                        f"{size}, got {name} of shape {array.shape}; give them that length"
                     )
-                row[name][start:end] = array
-            row["segment_ids"][start:end] = segment
-            row["positions"][start:end] = np.arange(end - start)
-            start = end
-        return row
+            example["segment_ids"] = np.full(size, segment, np.int32)
+            example["positions"] = np.arange(size, dtype=np.int32)
+        row = {
+            name: RaggedArray.of([np.concatenate([example[name] for example in examples])])
+            for name in examples[0]
+        }
+        padded = ExampleArrays(row).padded(np.zeros(1, np.int64), 1, self.length)
+        return {name: rows[0] for name, rows in padded.items()}
 
 
 def _best_fit(lengths: np.ndarray, length: int) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Chat templates: how the messages of a conversation become tokens."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal, TypedDict
 
 import numpy as np
@@ -14,6 +14,9 @@ ASSISTANT = "assistant"
 TemplateName = Literal["chatml", "plain"]
 
 _START, _END = "<|im_start|>", "<|im_end|>"
+
+_Part = tuple[str | np.ndarray, bool]
+"""Text or tokens of a conversation, and whether they are of an answer or end one."""
 
 
 class Message(TypedDict):
@@ -105,40 +108,36 @@ class ChatTemplate:
             DataError: a message has a lone surrogate, or a character that a character tokenizer
                 does not know.
         """
-        texts = [
-            text
-            for messages in conversations
-            for message in messages
-            for text in self._texts(message)
-        ]
-        encoded = iter(self._tokenizer.encode_documents(texts, is_start=False))
-        return [self._conversation(messages, encoded) for messages in conversations]
+        return self._encoded([self._parts(messages) for messages in conversations])
 
     def encode_prompt(self, messages: Sequence[Message]) -> np.ndarray:
         """Encodes messages and the start of the answer to them: int32 [tokens]."""
-        answer: Message = {"role": ASSISTANT, "content": ""}
-        ((tokens, _),) = self.encode([[*messages, answer]])
-        (behind,) = self._tokenizer.encode_documents([self._texts(answer)[2]], is_start=False)
-        return tokens[: tokens.size - 1 - behind.size]
+        before, _ = self.frame(self._name, ASSISTANT)
+        parts = [*self._parts(messages), (self._start, False), (before, False)]
+        ((tokens, _),) = self._encoded([parts])
+        return tokens
 
-    def _texts(self, message: Message) -> tuple[str, str, str]:
-        """Text before a message's content, the content, and the text after it."""
-        before, behind = self.frame(self._name, message["role"])
-        return before, message["content"], behind
-
-    def _conversation(
-        self, messages: Sequence[Message], encoded: Iterator[np.ndarray]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """A conversation of messages, whose texts were encoded in their order."""
-        parts = [(self._first, False)]
+    def _parts(self, messages: Sequence[Message]) -> list[_Part]:
+        """The parts of a conversation, in order."""
+        parts: list[_Part] = [(self._first, False)]
         for message in messages:
-            before, content, behind = (next(encoded) for _ in range(3))
+            before, behind = self.frame(self._name, message["role"])
             is_answer = message["role"] == ASSISTANT
             has_end = is_answer or self._name == "chatml"
             end = np.array([self.end_of_answer] if has_end else [], np.int32)
-            parts += [(self._start, False), (before, False), (content, is_answer)]
+            parts += [(self._start, False), (before, False), (message["content"], is_answer)]
             parts += [(end, is_answer), (behind, False)]
-        return (
-            np.concatenate([tokens for tokens, _ in parts], dtype=np.int32),
-            np.concatenate([np.full(tokens.size, is_answer) for tokens, is_answer in parts]),
-        )
+        return parts
+
+    def _encoded(
+        self, conversations: Sequence[Sequence[_Part]]
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Tokens of conversations, whose texts are encoded all at once; and which are answers."""
+        texts = [part for parts in conversations for part, _ in parts if isinstance(part, str)]
+        encoded = iter(self._tokenizer.encode_documents(texts, is_start=False))
+        results = []
+        for parts in conversations:
+            arrays = [next(encoded) if isinstance(part, str) else part for part, _ in parts]
+            is_answer = np.repeat([answers for _, answers in parts], [len(ids) for ids in arrays])
+            results.append((np.concatenate(arrays, dtype=np.int32), is_answer))
+        return results
