@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT))
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 from tests.interop import torch_models  # noqa: E402
-from tests.interop.golden import FOLDER, tensor  # noqa: E402
+from tests.interop.golden import FOLDER  # noqa: E402
 from tests.interop.tables import VARIANTS  # noqa: E402
 
 NEW_TOKENS, BEAM_TOKENS = 64, 20
@@ -58,9 +58,7 @@ def make(variant):
 
 def outputs(folder, variant, seed):
     """Arrays of a golden file, and the smallest margin by which one of its tokens was chosen."""
-    config, shapes = torch_models.write_variant(
-        folder, variant, lambda shapes, name: tensor(variant.model_type, shapes, name, seed)
-    )
+    config, shapes = torch_models.write_variant(folder, variant, seed)
     model = torch_models.read_model(folder, variant.class_name, variant.surplus)
     rng = np.random.RandomState(seed)
     inputs = torch_models.draw_inputs(rng, variant, model.config)

@@ -29,11 +29,17 @@ class Golden(NamedTuple):
         """A tensor of the checkpoint."""
         return tensor(self.config["model_type"], self.shapes, name, self.seed)
 
-    def write(self, folder):
-        """Writes the checkpoint; the folder is created if it is missing."""
+    @property
+    def tensors(self):
+        """Tensors of the checkpoint, by name."""
+        return {name: self.tensor(name) for name in self.shapes}
+
+    def write(self, folder, tensors=None, **fields):
+        """Writes the checkpoint, or one of other tensors and fields, of which `...` is left out."""
         folder.mkdir(exist_ok=True)
-        write_tensors(folder, lazy({name: self.tensor(name) for name in self.shapes}))
-        (folder / "config.json").write_text(json.dumps(self.config))
+        write_tensors(folder, lazy(self.tensors if tensors is None else tensors))
+        values = {name: value for name, value in (self.config | fields).items() if value is not ...}
+        (folder / "config.json").write_text(json.dumps(values))
 
 
 def read_golden(name):
@@ -50,18 +56,6 @@ def tensor(model_type, shapes, name, seed):
     if isinstance(shape, str):
         return tensor(model_type, shapes, shape, seed)
     return drawn(model_type, name, tuple(shape), seed)
-
-
-def tensors_of(golden):
-    """Tensors of a golden folder, by name."""
-    return {name: golden.tensor(name) for name in golden.shapes}
-
-
-def write(folder, golden, arrays, **options):
-    """Writes a folder with the config of a golden one, and these tensors."""
-    folder.mkdir(exist_ok=True)
-    write_tensors(folder, lazy(arrays), **options)
-    (folder / "config.json").write_text(json.dumps(golden.config))
 
 
 def drawn(model_type, name, shape, seed=0):

@@ -15,7 +15,6 @@ from jaxformer.errors import CheckpointError
 from jaxformer.interop import load_huggingface
 from jaxformer.interop.model_folders import open_huggingface
 from tests.interop import ours, torch_models
-from tests.interop.golden import tensor
 from tests.interop.tables import VARIANTS
 
 pytestmark = pytest.mark.parity
@@ -109,9 +108,7 @@ def drop_compiled_programs():
 @pytest.mark.parametrize("name", CASES)
 def test_change_of_a_field_is_a_change_of_ours_or_refused(name, tmp_path):
     variant = VARIANTS[name]
-    values, _ = torch_models.write_variant(
-        tmp_path, variant, lambda shapes, name: tensor(variant.model_type, shapes, name, SEED)
-    )
+    values, _ = torch_models.write_variant(tmp_path, variant, SEED)
     model = torch_models.read_model(tmp_path, variant.class_name, variant.surplus)
     inputs = torch_models.draw_inputs(np.random.RandomState(SEED), variant, model.config)
     unchanged = torch_models.run(model, variant.kind, inputs)

@@ -7,7 +7,7 @@ from jaxformer.config import LayerConfig, RotaryConfig
 from jaxformer.errors import CheckpointError
 from jaxformer.interop import load_huggingface
 from jaxformer.interop.conversion.layers import layer_keys
-from tests.interop.golden import read_golden, tensors_of, write
+from tests.interop.golden import read_golden
 
 
 def test_layers_are_said_by_the_shortest_first_layers_and_pattern():
@@ -31,7 +31,7 @@ def test_only_known_constants_of_old_versions_may_be_beside_the_weights(
     tmp_path, name, is_constant
 ):
     golden = read_golden("gpt2")
-    write(tmp_path, golden, {**tensors_of(golden), name: np.zeros(3, np.float32)})
+    golden.write(tmp_path, golden.tensors | {name: np.zeros(3, np.float32)})
     if is_constant:
         load_huggingface(tmp_path)
     else:

@@ -23,7 +23,7 @@ from jaxformer.interop import (
 from jaxformer.interop.safetensors import Tensor
 from jaxformer.models import Decoder, DecoderClassifier
 from jaxformer.storage import write_whole
-from tests.interop.golden import read_golden, tensors_of, write
+from tests.interop.golden import read_golden
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +49,12 @@ def test_all_that_is_wrong_with_the_tensors_is_listed_before_any_is_read(
         return Tensor(path, dtype, shape, read=None)
 
     monkeypatch.setattr("jaxformer.interop.safetensors.Tensor", unreadable)
-    arrays = tensors_of(gpt2)
+    arrays = gpt2.tensors
     arrays["transformer.h.1.attn.c_att.bias"] = arrays.pop("transformer.h.1.attn.c_attn.bias")
     del arrays["transformer.ln_f.bias"]
     arrays["transformer.wpe.weight"] = arrays["transformer.wpe.weight"][:-1]
     arrays["score.weight"] = np.ones((2, 3), np.float32)
-    write(tmp_path, gpt2, arrays)
+    gpt2.write(tmp_path, arrays)
     with pytest.raises(CheckpointError) as error:
         load_huggingface(tmp_path)
     message = str(error.value)
@@ -70,12 +70,12 @@ def test_all_that_is_wrong_with_the_tensors_is_listed_before_any_is_read(
 
 
 def test_copy_of_a_tied_table_must_be_one(gpt2, tmp_path):
-    arrays = tensors_of(gpt2)
+    arrays = gpt2.tensors
     arrays["lm_head.weight"] = arrays["transformer.wte.weight"].copy()
-    write(tmp_path / "equal", gpt2, arrays)
+    gpt2.write(tmp_path / "equal", arrays)
     assert load_huggingface(tmp_path / "equal").config.tied_embeddings
     arrays["lm_head.weight"][0, 0] += 1
-    write(tmp_path / "other", gpt2, arrays)
+    gpt2.write(tmp_path / "other", arrays)
     words = "lm_head.weight differs from transformer.wte.weight, to which config.json ties it"
     with pytest.raises(CheckpointError, match=re.escape(words)):
         load_huggingface(tmp_path / "other")
@@ -94,8 +94,8 @@ def test_copy_of_a_tied_table_must_be_one(gpt2, tmp_path):
 def test_dtypes_are_those_of_the_files_where_not_given(
     stored, options, dtype, param_dtype, gpt2, tmp_path
 ):
-    arrays = {name: array.astype(jnp.dtype(stored)) for name, array in tensors_of(gpt2).items()}
-    write(tmp_path, gpt2, arrays)
+    arrays = {name: array.astype(jnp.dtype(stored)) for name, array in gpt2.tensors.items()}
+    gpt2.write(tmp_path, arrays)
     config, params, tokenizer, *_ = load_huggingface(tmp_path, **options)
     assert (config.dtype, config.param_dtype, tokenizer) == (dtype, param_dtype, None)
     assert {str(leaf.dtype) for leaf in jax.tree.leaves(params)} == {param_dtype}

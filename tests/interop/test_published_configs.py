@@ -20,9 +20,7 @@ from jaxformer.errors import ConfigError
 from jaxformer.interop import FAMILIES, load_huggingface
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.families.registry import MODEL_CLASSES, family_of
-from jaxformer.interop.safetensors import write_tensors
 from jaxformer.models.init_shapes import init_shapes
-from tests.interop.crafted import lazy
 from tests.interop.golden import read_golden
 
 FOLDER = pathlib.Path("tests/interop")
@@ -193,10 +191,7 @@ def test_base_model_of_bart_is_read_without_the_bias_that_its_file_lacks(tmp_pat
     arrays = {
         name.removeprefix("model."): golden.tensor(name) for name in golden.shapes.keys() - head
     }
-    (tmp_path / "base").mkdir()
-    write_tensors(tmp_path / "base", lazy(arrays))
-    values = golden.config | {"architectures": ["BartModel"]}
-    (tmp_path / "base" / "config.json").write_text(json.dumps(values))
+    golden.write(tmp_path / "base", arrays, architectures=["BartModel"])
     golden.write(tmp_path)
     base, whole = (load_huggingface(folder) for folder in (tmp_path / "base", tmp_path))
     assert dataclasses.replace(base.config, output_bias=True) == whole.config
@@ -207,11 +202,9 @@ def test_base_model_of_bart_is_read_without_the_bias_that_its_file_lacks(tmp_pat
 def test_discriminator_of_electra_is_read_without_its_head(tmp_path):
     golden = read_golden("electra-pooled")
     golden.write(tmp_path / "base")
-    arrays = {f"electra.{name}": golden.tensor(name) for name in golden.shapes}
+    arrays = {f"electra.{name}": array for name, array in golden.tensors.items()}
     arrays["discriminator_predictions.dense.weight"] = np.ones((36, 36), np.float32)
-    write_tensors(tmp_path, lazy(arrays))
-    values = golden.config | {"architectures": ["ElectraForPreTraining"]}
-    (tmp_path / "config.json").write_text(json.dumps(values))
+    golden.write(tmp_path, arrays, architectures=["ElectraForPreTraining"])
     base, whole = (load_huggingface(folder) for folder in (tmp_path / "base", tmp_path))
     assert base.config == whole.config
     jax.tree.map(np.testing.assert_array_equal, base.params, whole.params)

@@ -1,6 +1,5 @@
 """A config that says what there is no option for is refused, by the name of its field."""
 
-import json
 import re
 
 import jax
@@ -101,18 +100,9 @@ REFUSED = [
 ]  # fmt: skip
 
 
-def write_changed(folder, name, changes):
-    """Writes a variant with other fields in its config."""
-    golden = read_golden(name)
-    golden.write(folder)
-    values = {**golden.config, **changes}
-    values = {field: value for field, value in values.items() if value is not ...}
-    (folder / "config.json").write_text(json.dumps(values))
-
-
 @pytest.mark.parametrize(("name", "changes", "words"), REFUSED)
 def test_field_without_an_option_is_refused_by_name(name, changes, words, tmp_path):
-    write_changed(tmp_path, name, changes)
+    read_golden(name).write(tmp_path, **changes)
     with pytest.raises(ConfigError, match=re.escape(words)):
         load_huggingface(tmp_path)
 
@@ -127,9 +117,9 @@ def test_field_without_an_option_is_refused_by_name(name, changes, words, tmp_pa
     ],
 )  # fmt: skip
 def test_file_that_names_no_class_is_what_its_tensors_are(name, kind, tmp_path):
-    write_changed(tmp_path, name, {})
+    read_golden(name).write(tmp_path)
     expected = load_huggingface(tmp_path)
-    write_changed(tmp_path / "none", name, dict(architectures=...))
+    read_golden(name).write(tmp_path / "none", architectures=...)
     assert open_huggingface(tmp_path / "none").kind == kind
     loaded = load_huggingface(tmp_path / "none")
     assert loaded.config == expected.config
@@ -137,21 +127,22 @@ def test_file_that_names_no_class_is_what_its_tensors_are(name, kind, tmp_path):
 
 
 def test_rope_theta_of_an_older_gpt_neox_is_not_read(tmp_path):
-    write_changed(tmp_path, "gpt_neox-older", {"rope_theta": 5.0, "partial_rotary_factor": 1.0})
+    read_golden("gpt_neox-older").write(tmp_path, rope_theta=5.0, partial_rotary_factor=1.0)
     config = load_huggingface(tmp_path).config
     assert config.positions == RotaryConfig(base=900.0, rotary_dim=8) and config.key_dim == 16
 
 
 def test_window_of_one_side_of_modernbert_wins_over_that_of_both(tmp_path):
-    write_changed(tmp_path, "modernbert", {"local_attention": 8, "sliding_window": 3})
+    read_golden("modernbert").write(tmp_path, local_attention=8, sliding_window=3)
     config = load_huggingface(tmp_path).config
     assert {layer.local_window_size for layer in config.layer_overrides} == {None, 3}
 
 
 def test_older_scaling_of_rotary_positions_wins(tmp_path):
-    rope = {"rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}}
-    older = {"rope_scaling": {"type": "linear", "factor": 3.0}, "rope_theta": 500.0}
-    write_changed(tmp_path, "llama", rope | older)
+    read_golden("llama").write(
+        tmp_path, rope_parameters={"rope_theta": 1e4, "rope_type": "default"},
+        rope_scaling={"type": "linear", "factor": 3.0}, rope_theta=500.0,
+    )  # fmt: skip
     positions = load_huggingface(tmp_path).config.positions
     assert positions == RotaryConfig(base=500.0, scaling=LinearScalingConfig(factor=3.0))
 
@@ -160,7 +151,7 @@ def test_older_scaling_of_rotary_positions_wins(tmp_path):
     ("name", "local_factor"), [("gemma3_text", None), ("olmo3", None), ("modernbert", 3.0)]
 )
 def test_older_scaling_wins_in_the_layers_that_it_is_for(tmp_path, name, local_factor):
-    write_changed(tmp_path, name, {"rope_scaling": {"rope_type": "linear", "factor": 3.0}})
+    read_golden(name).write(tmp_path, rope_scaling={"rope_type": "linear", "factor": 3.0})
     config = open_huggingface(tmp_path).config
     factors = {
         layer.local_window_size is None: getattr(
@@ -172,8 +163,8 @@ def test_older_scaling_wins_in_the_layers_that_it_is_for(tmp_path, name, local_f
 
 
 def test_file_of_a_newer_transformers_gets_a_warning(tmp_path):
-    write_changed(tmp_path, "gpt2", {"transformers_version": "5.24.2"})
+    read_golden("gpt2").write(tmp_path, transformers_version="5.24.2")
     open_huggingface(tmp_path)
-    write_changed(tmp_path, "gpt2", {"transformers_version": "5.25.0.dev0"})
+    read_golden("gpt2").write(tmp_path, transformers_version="5.25.0.dev0")
     with pytest.warns(UserWarning, match="was written by transformers 5.25; fields that versions"):
         open_huggingface(tmp_path)

@@ -32,14 +32,20 @@ def special_of(tokenizer):
     return SpecialTokens(eos=() if end is None else (end,))
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def case(request, tmp_path_factory):
-    folder, saved = tmp_path_factory.mktemp("theirs"), tmp_path_factory.mktemp("ours")
-    FOLDERS[request.param](folder)
+def save(kind, folder, saved, **options):
+    """The tokenizer of a folder of a kind, saved in another folder."""
+    FOLDERS[kind](folder)
     model_type = json.loads((folder / "config.json").read_text())["model_type"]
     tokenizer = load_tokenizers(folder, model_type).source
-    write_tokenizer(saved, tokenizer, special_of(tokenizer))
+    write_tokenizer(saved, tokenizer, special_of(tokenizer), **options)
     (saved / "config.json").write_text('{"model_type": "llama"}')
+    return tokenizer
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def case(request, tmp_path_factory):
+    saved = tmp_path_factory.mktemp("ours")
+    tokenizer = save(request.param, tmp_path_factory.mktemp("theirs"), saved)
     texts = [text for text in texts_of(request.param) if "x東" not in text]
     return saved, tokenizer, texts
 
@@ -64,33 +70,21 @@ def test_saved_tokenizer_encodes_the_same_in_transformers(case):
         assert theirs(text).input_ids == ids_with_special_tokens(tokenizer, text)
 
 
-PAIR = "hello", "good morning"
-
-
-def saved_pair(folder, saved, kind, *, has_token_types=False):
-    """The tokenizer of a folder, saved; ids and token types of a pair by the saved file."""
-    FOLDERS[kind](folder)
-    model_type = json.loads((folder / "config.json").read_text())["model_type"]
-    tokenizer = load_tokenizers(folder, model_type).source
-    write_tokenizer(saved, tokenizer, special_of(tokenizer), has_token_types=has_token_types)
-    (saved / "config.json").write_text('{"model_type": "llama"}')
-    encoding = tokenizers.Tokenizer.from_file(str(saved / "tokenizer.json")).encode(*PAIR)
-    return tokenizer, encoding.ids, encoding.type_ids
-
-
 @pytest.mark.parametrize(
     ("kind", "begin", "end", "between"),
     [("bert", "[CLS]", "[SEP]", ["[SEP]"]), ("roberta", "<s>", "</s>", ["</s>", "</s>"])],
 )
 def test_pairs_of_a_saved_tokenizer_have_its_tokens_and_types(tmp_path, kind, begin, end, between):
-    tokenizer, ids, types = saved_pair(tmp_path, tmp_path, kind, has_token_types=kind == "bert")
-    first, second = (tokenizer.encode(text).tolist() for text in PAIR)
+    pair, is_typed = ("hello", "good morning"), kind == "bert"
+    tokenizer = save(kind, tmp_path, tmp_path, has_token_types=is_typed)
+    encoding = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode(*pair)
+    first, second = (tokenizer.encode(text).tolist() for text in pair)
     begin, end, *between = map(tokenizer.special_id, (begin, end, *between))
-    assert ids == [begin, *first, *between, *second, end]
-    size = 1 + len(second) if kind == "bert" else 0
-    assert types == [0] * (len(ids) - size) + [1] * size
+    assert encoding.ids == [begin, *first, *between, *second, end]
+    size = 1 + len(second) if is_typed else 0
+    assert encoding.type_ids == [0] * (len(encoding.ids) - size) + [1] * size
     names = json.loads((tmp_path / "tokenizer_config.json").read_text())["model_input_names"]
-    assert ("token_type_ids" in names) == (kind == "bert")
+    assert ("token_type_ids" in names) == is_typed
 
 
 def test_saved_tokenizer_adds_no_tokens_that_the_model_was_not_trained_with(tmp_path):

@@ -15,7 +15,6 @@ from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.safetensors import open_tensors, write_tensors
 from tests.interop import ours, torch_models
 from tests.interop.crafted import lazy
-from tests.interop.golden import tensor
 from tests.interop.tables import VARIANTS
 from tests.interop.torch_models import transformers
 
@@ -29,9 +28,7 @@ SEED = 101  # other values than those of the golden files
 def case(request, tmp_path_factory):
     """A variant, inputs, what transformers computes, and the model that was loaded here."""
     variant, folder = VARIANTS[request.param], tmp_path_factory.mktemp("theirs")
-    torch_models.write_variant(
-        folder, variant, lambda shapes, name: tensor(variant.model_type, shapes, name, SEED)
-    )
+    torch_models.write_variant(folder, variant, SEED)
     model = torch_models.read_model(folder, variant.class_name, variant.surplus)
     inputs = torch_models.draw_inputs(np.random.RandomState(SEED), variant, model.config)
     expected = torch_models.run(model, variant.kind, inputs)

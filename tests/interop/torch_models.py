@@ -8,6 +8,7 @@ import pytest
 
 from jaxformer.interop.safetensors import open_tensors, write_tensors
 from tests.interop.crafted import lazy
+from tests.interop.golden import tensor
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -38,15 +39,16 @@ def read_model(folder, class_name, surplus=()):
     return model.eval()
 
 
-def write_variant(folder, variant, make):
-    """Writes a variant with the tensors of `make(shapes, name)`: its config, and their shapes."""
+def write_variant(folder, variant, seed):
+    """Writes a variant with tensors that a seed draws; returns its config, and their shapes."""
     new_model(variant).save_pretrained(folder)
     shapes = {name: tensor.shape for name, tensor in open_tensors(folder).items()}
     (folder / "model.safetensors").unlink()
     shapes = variant.tensors(shapes)
     config = variant.config(json.loads((folder / "config.json").read_text()))
     (folder / "config.json").write_text(json.dumps(config))
-    write_tensors(folder, lazy({name: make(shapes, name) for name in shapes}))
+    arrays = {name: tensor(variant.model_type, shapes, name, seed) for name in shapes}
+    write_tensors(folder, lazy(arrays))
     return config, shapes
 
 
