@@ -32,18 +32,6 @@ batch_size = 5
 """
 
 
-@pytest.fixture
-def load(tmp_path):
-    """Writes a config file and loads it."""
-
-    def write_and_load(text, name="small.toml"):
-        path = tmp_path / name
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return load_config(path)
-
-    return write_and_load
-
-
 def with_line(section, line):
     return SMALLEST.replace(f"[{section}]\n", f"[{section}]\n{line}\n")
 
@@ -119,11 +107,24 @@ def test_load_config_reads_integers_as_numbers_and_lists_as_tuples(load):
         (SMALLEST + '[data]\npaths = "a"\n', "data.paths must be a list, got 'a'", "write ['a']"),
         (SMALLEST + '[data]\npaths = ["a", 3]\n', "data.paths[1] must be a string, got 3"),
         ("data = 3\n" + SMALLEST, "data must be a table, got 3"),
+        (with_line("model", "layers = 3"),
+         "model.layers must be a list of tables, got 3; write [[model.layers]]"),
+        (with_line("model", "layers = [3]"), "model.layers[0] must be a table, got 3"),
         (SMALLEST.replace("[model]", "[[model]]"), "model must be a table, got ["),
         (SMALLEST + "[training.steps]\n", "not a TOML file"),
         # Bad choices, with the nearest valid one.
         (with_line("model", 'norm = "layernorm"'),
          "model.norm must be one of layer_norm, rms_norm", "got 'layernorm'", "'layer_norm'?"),
+        (with_line("model", 'positions = "alibbi"'),
+         "model.positions must be one of none", "'alibbi'", "'alibi'?"),
+        (with_line("model", "positions = 3"), "model.positions must be one of none", "got 3"),
+        (with_line("optimizer", 'name = "adam"'),
+         "optimizer.name must be one of adamw, sgd, lion", "mean 'adamw'?"),
+        # Keys of another kind.
+        (with_line("optimizer", 'name = "sgd"\nbeta2 = 0.5'),
+         "optimizer.beta2 is for optimizer of name 'adamw' or 'lion', got name='sgd' and"),
+        (with_line("optimizer", "nesterov = true"),
+         "optimizer.nesterov is for", "'sgd' or 'muon', got name='adamw'"),
         # Impossible values.
         ("seed = 2147483648\n" + SMALLEST,
          "seed must be at most 2,147,483,647, got seed=2147483648"),
