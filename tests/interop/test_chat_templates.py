@@ -10,10 +10,9 @@ import tokenizers
 
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.interop.chat_templates import HuggingFaceChatTemplate, load_chat_template
-from jaxformer.interop.tokenizers.loading import load_tokenizers
 from jaxformer.text import Tokenizer, byte_tokenizer, with_special_tokens
 from tests.interop.chats import CHATS, TEMPLATES
-from tests.interop.tokenizer_folders import GOLDEN, chat, expected_chats
+from tests.interop.tokenizer_folders import GOLDEN, chat, expected_chats, load
 
 EXPECTED = json.loads(GOLDEN.read_text())
 
@@ -22,8 +21,7 @@ EXPECTED = json.loads(GOLDEN.read_text())
 def case(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("chat")
     chat(folder, request.param)
-    model_type = json.loads((folder / "config.json").read_text())["model_type"]
-    return request.param, folder, load_tokenizers(folder, model_type).target
+    return request.param, folder, load(folder).target
 
 
 @pytest.mark.essential

@@ -20,7 +20,13 @@ from jaxformer.interop import (
 from jaxformer.interop.saved_tokenizers import write_tokenizer
 from jaxformer.models import Decoder
 from jaxformer.text import Tokenizer, byte_tokenizer, with_special_tokens
-from tests.interop.tokenizer_folders import FOLDERS, chat, ids_with_special_tokens, texts_of
+from tests.interop.tokenizer_folders import (
+    FOLDERS,
+    chat,
+    ids_with_special_tokens,
+    load,
+    texts_of,
+)
 
 # Of the kinds that generate; what is around a text is in their post-processors.
 KINDS = ["t5", "llama", "gemma", "nllb", "marian", "gpt2", "bert"]
@@ -35,8 +41,7 @@ def special_of(tokenizer):
 def save(kind, folder, saved, **options):
     """The tokenizer of a folder of a kind, saved in another folder."""
     FOLDERS[kind](folder)
-    model_type = json.loads((folder / "config.json").read_text())["model_type"]
-    tokenizer = load_tokenizers(folder, model_type).source
+    tokenizer = load(folder).source
     write_tokenizer(saved, tokenizer, special_of(tokenizer), **options)
     (saved / "config.json").write_text('{"model_type": "llama"}')
     return tokenizer

@@ -6,17 +6,17 @@ import sys
 import pytest
 
 from jaxformer.errors import ConfigError
-from jaxformer.interop.tokenizers.loading import load_tokenizers
 from jaxformer.text import byte_tokenizer
 from tests.interop import tokenizer_folders
-from tests.interop.tokenizer_folders import FOLDERS, GOLDEN, ids_with_special_tokens, texts_of
+from tests.interop.tokenizer_folders import (
+    FOLDERS,
+    GOLDEN,
+    ids_with_special_tokens,
+    load,
+    texts_of,
+)
 
 EXPECTED = json.loads(GOLDEN.read_text())
-
-
-def load(folder):
-    model_type = json.loads((folder / "config.json").read_text())["model_type"]
-    return load_tokenizers(folder, model_type)
 
 
 @pytest.mark.parametrize("name", FOLDERS)

@@ -10,6 +10,7 @@ import tempfile
 
 import sentencepiece
 
+from jaxformer.interop import load_tokenizers
 from tests.text.foreign_tokenizers import TEXT, library_tokenizer
 
 FOLDER = pathlib.Path("tests/interop/sentencepiece")  # small models, trained on phrases
@@ -156,6 +157,11 @@ FOLDERS = {
     "t5": t5, "llama": llama, "gemma": gemma, "mbart": mbart, "mbart-50": mbart_50, "nllb": nllb,
     "m2m-100": m2m_100, "gpt2": gpt2, "roberta": roberta, "bert": bert,
 }  # fmt: skip
+
+
+def load(folder):
+    """The tokenizers of a folder."""
+    return load_tokenizers(folder, json.loads((folder / "config.json").read_text())["model_type"])
 
 
 def texts_of(name):
