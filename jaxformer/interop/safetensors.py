@@ -119,10 +119,7 @@ def open_tensors(folder: pathlib.Path) -> dict[str, Tensor]:
 
 
 def write_tensors(
-    folder: pathlib.Path,
-    tensors: Mapping[str, Tensor],
-    *,
-    max_shard_bytes: int = 5_000_000_000,
+    folder: pathlib.Path, tensors: Mapping[str, Tensor], *, max_shard_bytes: int = 5_000_000_000
 ) -> None:
     """Writes `model.safetensors`, or shards in the order of the tensors and then their index."""
     split = huggingface_hub.split_state_dict_into_shards_factory(

@@ -12,10 +12,7 @@ if TYPE_CHECKING:
 
 
 def loss_curves(
-    runs: Mapping[str, Sequence[Mapping[str, Any]]],
-    *,
-    unit: str = "token",
-    title: str = "",
+    runs: Mapping[str, Sequence[Mapping[str, Any]]], *, unit: str = "token", title: str = ""
 ) -> "Figure":
     """Curves of the training and validation loss of runs, by step.
 

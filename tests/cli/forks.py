@@ -159,10 +159,7 @@ def serve():
                 os.kill(child, signal.SIGKILL)
                 limit = None
             time.sleep(0.003)
-        answer = {
-            "status": os.waitstatus_to_exitcode(status),
-            "seconds": time.monotonic() - began,
-        }
+        answer = {"status": os.waitstatus_to_exitcode(status), "seconds": time.monotonic() - began}
         print(json.dumps(answer), flush=True)
 
 

@@ -23,8 +23,7 @@ def test_config_mistakes_get_one_line(tmp_path, capsys, change):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [(b"", "empty"), (b"caf\xe9 au lait " * 50, "UTF-8")],
+    ("content", "message"), [(b"", "empty"), (b"caf\xe9 au lait " * 50, "UTF-8")]
 )
 def test_unusable_text_gets_one_line(tmp_path, capsys, content, message):
     config = write_config(tmp_path)

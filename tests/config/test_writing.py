@@ -88,11 +88,7 @@ def test_changed_settings_are_those_that_are_not_at_their_defaults():
 def test_config_differences_lists_dotted_keys():
     old = small()
     assert config_differences(old, small()) == {}
-    new = small(
-        out="there",
-        model=model(d_ff=5),
-        training=TrainingConfig(steps=9, batch_size=5),
-    )
+    new = small(out="there", model=model(d_ff=5), training=TrainingConfig(steps=9, batch_size=5))
     assert config_differences(old, new) == {
         "out": (None, "there"),
         "model.d_ff": (None, 5),

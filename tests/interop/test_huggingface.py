@@ -14,12 +14,7 @@ from safetensors.numpy import save_file
 
 from jaxformer.config import LayerConfig, ModelConfig, RotaryConfig, SinusoidalConfig
 from jaxformer.errors import CheckpointError, ConfigError
-from jaxformer.interop import (
-    FAMILIES,
-    HuggingFaceModel,
-    load_huggingface,
-    save_huggingface,
-)
+from jaxformer.interop import FAMILIES, HuggingFaceModel, load_huggingface, save_huggingface
 from jaxformer.interop.safetensors import Tensor
 from jaxformer.models import Decoder, DecoderClassifier
 from jaxformer.storage import write_whole

@@ -20,13 +20,7 @@ from jaxformer.interop import (
 from jaxformer.interop.saved_tokenizers import write_tokenizer
 from jaxformer.models import Decoder
 from jaxformer.text import Tokenizer, byte_tokenizer, with_special_tokens
-from tests.interop.tokenizer_folders import (
-    FOLDERS,
-    chat,
-    ids_with_special_tokens,
-    load,
-    texts_of,
-)
+from tests.interop.tokenizer_folders import FOLDERS, chat, ids_with_special_tokens, load, texts_of
 
 # Of the kinds that generate; what is around a text is in their post-processors.
 KINDS = ["t5", "llama", "gemma", "nllb", "marian", "gpt2", "bert"]

@@ -8,13 +8,7 @@ import pytest
 from jaxformer.errors import ConfigError
 from jaxformer.text import byte_tokenizer
 from tests.interop import tokenizer_folders
-from tests.interop.tokenizer_folders import (
-    FOLDERS,
-    GOLDEN,
-    ids_with_special_tokens,
-    load,
-    texts_of,
-)
+from tests.interop.tokenizer_folders import FOLDERS, GOLDEN, ids_with_special_tokens, load, texts_of
 
 EXPECTED = json.loads(GOLDEN.read_text())
 

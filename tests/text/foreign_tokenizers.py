@@ -4,15 +4,7 @@ import functools
 import json
 
 import tokenizers
-from tokenizers import (
-    Regex,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-    trainers,
-)
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 __all__ = ["END", "FOREIGN", "TEXT", "foreign_json", "library_tokenizer"]
 

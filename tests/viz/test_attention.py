@@ -4,13 +4,7 @@ import pytest
 
 from jaxformer.errors import DataError, ShapeError
 from jaxformer.viz import attention_heatmaps
-from tests.viz.drawing import (
-    assert_numbers_fit,
-    assert_readable,
-    bar_label,
-    numbers,
-    pixels,
-)
+from tests.viz.drawing import assert_numbers_fit, assert_readable, bar_label, numbers, pixels
 
 QUERIES, KEYS = ["ich", "heiße", "Jürgen"], ["my", "name", "is", "$a$", "\n"]
 

@@ -5,13 +5,7 @@ import pytest
 from jaxformer.errors import DataError, ShapeError
 from jaxformer.functional import rotary_tables, sinusoidal_positions
 from jaxformer.viz import position_bias_curves, position_heatmaps
-from tests.viz.drawing import (
-    assert_numbers_fit,
-    assert_readable,
-    bar_label,
-    legend_of,
-    numbers,
-)
+from tests.viz.drawing import assert_numbers_fit, assert_readable, bar_label, legend_of, numbers
 
 TABLE = np.asarray(jax.jit(sinusoidal_positions, static_argnums=(0, 1))(5, 7))
 

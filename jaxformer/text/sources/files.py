@@ -14,14 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 from jaxformer.errors import ConfigError, DataError, reason_of
-from jaxformer.storage import (
-    as_path,
-    bucket_files,
-    in_bucket,
-    open_regular,
-    real_path,
-    stamp,
-)
+from jaxformer.storage import as_path, bucket_files, in_bucket, open_regular, real_path, stamp
 
 BYTE_ORDER_MARK = "\ufeff"
 _REQUESTS = 16  # states of files that are requested at a time; a file in a bucket takes a while

@@ -53,9 +53,7 @@ class Labelled(Table):
 
 
 def encode_labelled(
-    labelled: Labelled,
-    tokenizer: Tokenizer,
-    classes: Sequence[str],
+    labelled: Labelled, tokenizer: Tokenizer, classes: Sequence[str]
 ) -> list[Example | None]:
     """Encodes labelled texts as training examples of a classifier.
 

@@ -2,14 +2,7 @@ import numpy as np
 import pytest
 
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.text import (
-    IGNORE,
-    Batches,
-    Host,
-    PackedDocuments,
-    TokenStream,
-    Windows,
-)
+from jaxformer.text import IGNORE, Batches, Host, PackedDocuments, TokenStream, Windows
 from jaxformer.text.store.arrays import JoinedArray
 from tests.text.arrays import assert_same, joined
 

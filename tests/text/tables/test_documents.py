@@ -198,10 +198,7 @@ def test_files_are_read_in_order_and_once(tmp_path, monkeypatch):
     [
         ([], r"list of text files or patterns, got \[\]; name one"),
         ("good.txt", "list of text files or patterns, got 'good.txt'"),
-        (
-            ["good.txt", "*.rst"],
-            r"got '\*\.rst', which matches none in /.*; check its spelling",
-        ),
+        (["good.txt", "*.rst"], r"got '\*\.rst', which matches none in /.*; check its spelling"),
         (["fold*"], r"got 'fold\*', which matches none"),
         (["missing.txt"], "got 'missing.txt': No such file or directory; check its spelling"),
         (["folder"], "must be a file .*, got 'folder': Is a directory"),

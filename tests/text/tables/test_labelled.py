@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 
 from jaxformer.errors import DataError
-from jaxformer.text import (
-    Labelled,
-    byte_tokenizer,
-    encode_labelled,
-)
+from jaxformer.text import Labelled, byte_tokenizer, encode_labelled
 from tests.text.corpora.texts import split
 
 BYTE = byte_tokenizer()

@@ -8,13 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxformer.errors import DataError
-from jaxformer.text import (
-    Pairs,
-    Tokenizer,
-    byte_tokenizer,
-    encode_pairs,
-    train_character,
-)
+from jaxformer.text import Pairs, Tokenizer, byte_tokenizer, encode_pairs, train_character
 from tests.text.corpora.texts import split
 
 BYTE = byte_tokenizer()
@@ -64,12 +58,7 @@ def test_pairs_are_read_from_two_files_line_by_line(folder):
     ],
 )
 def test_reading_names_what_is_wrong(folder, paths, rule):
-    contents = {
-        "long": b"x\n" * 1_003,
-        "short": b"a\nb",
-        "blank": b"a\t\nb\n",
-        "blanks": b"\n \n",
-    }
+    contents = {"long": b"x\n" * 1_003, "short": b"a\nb", "blank": b"a\t\nb\n", "blanks": b"\n \n"}
     for name, content in contents.items():
         (folder / name).write_bytes(content)
     with pytest.raises(DataError, match=rule) as error:

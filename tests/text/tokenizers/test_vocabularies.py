@@ -5,13 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxformer.errors import DataError
-from jaxformer.text import (
-    Tokenizer,
-    byte_tokenizer,
-    train_bpe,
-    train_character,
-    train_word,
-)
+from jaxformer.text import Tokenizer, byte_tokenizer, train_bpe, train_character, train_word
 from tests.text.tokenizers.test_tokenizers import with_mask
 
 TEXT = "b a a b c, d. (e) d"
