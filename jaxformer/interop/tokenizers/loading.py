@@ -92,16 +92,6 @@ def load_tokenizers(
         array([97], dtype=int32)
     """
     config = read_tokenizer_config(folder)
-    chosen = {
-        name: language
-        for name, language in (("src_lang", source_language), ("tgt_lang", target_language))
-        if language is not None
-    }
-    kind = str(config.get("tokenizer_class") or "").removesuffix("Fast")
-    is_named = kind not in ("", "PreTrainedTokenizer", "TokenizersBackend")
-    if not is_named:
-        m2m_100 = "M2M100Tokenizer" if (folder / "vocab.json").exists() else "NllbTokenizer"
-        kind = {"mbart": "MBartTokenizer", "m2m_100": m2m_100}.get(model_type, kind)
     names = special_token_names(config)
     end, mask = names.get("eos"), names.get("mask")
     is_json = (folder / _JSON).exists()
@@ -117,6 +107,16 @@ def load_tokenizers(
         end, mask = slow.eos_token, slow.mask_token
     if mask is None:
         mask = next((name for name in ("[MASK]", "<mask>") if source.token_to_id(name)), None)
+    chosen = {
+        name: language
+        for name, language in (("src_lang", source_language), ("tgt_lang", target_language))
+        if language is not None
+    }
+    kind = str(config.get("tokenizer_class") or "").removesuffix("Fast")
+    is_named = kind not in ("", "PreTrainedTokenizer", "TokenizersBackend")
+    if not is_named:
+        m2m_100 = "M2M100Tokenizer" if (folder / "vocab.json").exists() else "NllbTokenizer"
+        kind = {"mbart": "MBartTokenizer", "m2m_100": m2m_100}.get(model_type, kind)
     if chosen and kind not in _LANGUAGES:
         raise ConfigError(
             f"a language can only be chosen for a multilingual model, got {', '.join(chosen)} for "

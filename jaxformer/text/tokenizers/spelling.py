@@ -26,7 +26,8 @@ _NO_LAST_SPACE = {"type": "Strip", "strip_left": False, "strip_right": True}
 
 def token_spelling(tokenizer: tokenizers.Tokenizer) -> Spelling:
     """How the tokens of a tokenizer spell text, by its decoder."""
-    steps = steps_of(tokenizer.decoder)
+    decoder: Any = tokenizer.decoder  # the library exposes its steps only as JSON
+    steps = [] if decoder is None else flat_steps(json.loads(decoder.__getstate__()))
     kinds = {step["type"] for step in steps}
     if "ByteLevel" in kinds:
         return "byte letters"
@@ -40,11 +41,6 @@ def fallback_byte(token: str) -> int | None:
     """The byte that a token such as <0x0A> stands for; None for other tokens."""
     match = _FALLBACK.fullmatch(token)
     return int(match[1], 16) if match else None
-
-
-def steps_of(part: Any) -> list[dict[str, Any]]:
-    """The steps of a normalizer or decoder, if any; the library exposes them only as JSON."""
-    return [] if part is None else flat_steps(json.loads(part.__getstate__()))
 
 
 def flat_steps(state: dict[str, Any] | None) -> list[dict[str, Any]]:
