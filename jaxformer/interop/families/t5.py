@@ -124,8 +124,7 @@ def _write_t5(model: ModelConfig) -> dict[str, Any]:
     return _write(model) | {"scale_decoder_outputs": model.logit_scale is not None}
 
 
-def _family(model_type: str, name: str, *more: str, **settings: Any
-) -> Family:  # fmt: skip
+def _family(model_type: str, name: str, *more: str, **settings: Any) -> Family:
     classes: dict[str, ModelKind] = {
         f"{name}ForConditionalGeneration": "encoder_decoder", f"{name}EncoderModel": "pooled"
     }  # fmt: skip
@@ -162,12 +161,6 @@ _GATED = {"feed_forward_proj": "gated-gelu"}
 T5_FAMILIES = (
     # T5WithLMHeadModel is the name of the first class in older files.
     _family("t5", "T5", "T5WithLMHeadModel", special_read=_read_t5, special_write=_write_t5),
-    _family(
-        "mt5", "MT5", defaults=_GATED,
-        special_read=_read_mt5, special_write=_write,
-    ),
-    _family(
-        "umt5", "UMT5", defaults=_GATED,
-        special_read=_read_umt5, special_write=_write_t5,
-    ),
-)  # fmt: skip
+    _family("mt5", "MT5", defaults=_GATED, special_read=_read_mt5, special_write=_write),
+    _family("umt5", "UMT5", defaults=_GATED, special_read=_read_umt5, special_write=_write_t5),
+)
