@@ -40,8 +40,8 @@ def assert_equal(params, expected):
 def test_all_that_is_wrong_with_the_tensors_is_listed_before_any_is_read(
     gpt2, tmp_path, monkeypatch
 ):
-    def unreadable(path, dtype, shape, read):
-        return Tensor(path, dtype, shape, read=None)
+    def unreadable(*values):
+        return Tensor(*values)._replace(read=None)
 
     monkeypatch.setattr("jaxformer.interop.safetensors.Tensor", unreadable)
     arrays = gpt2.tensors
