@@ -51,19 +51,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(words: Sequence[str]) -> None:
     """Runs the command that the first word names, or the first two."""
     group = words[0] if words and words[0] in GROUPS else ""
-    prog, rest = f"jaxformer {group}".strip(), words[1:] if group else words
+    prog, typed = f"jaxformer {group}".strip(), words[1:] if group else words
     names = {name.split()[-1]: name for name in COMMANDS if name.rpartition(" ")[0] == group}
     lines = {word: summary(COMMANDS[name]).partition("\n")[0] for word, name in names.items()}
     if not group:
         lines |= {name: text.partition("\n")[0] for name, text in GROUPS.items()}
     if words == ["--version"]:
         show(f"jaxformer {__version__}")
-    elif not words or (len(rest) == 1 and rest[0] in _HELP):
+    elif not words or (len(typed) == 1 and typed[0] in _HELP):
         show_commands(lines, prog=prog, text=GROUPS.get(group, _TEXT))
-    elif rest and rest[0] in names:
-        _run_command(names[rest[0]], rest[1:])
+    elif typed and typed[0] in names:
+        _run_command(names[typed[0]], typed[1:])
     else:
-        got = f"{rest[0]!r}{suggestion(rest[0], lines)}" if rest else "none"
+        got = f"{typed[0]!r}{suggestion(typed[0], lines)}" if typed else "none"
         raise ConfigError(
             f"the command of {prog} must be one of {', '.join(lines)}, got {got} (see {prog} "
             "--help)"

@@ -176,7 +176,7 @@ def show_commands(commands: Mapping[str, str], *, prog: str, text: str) -> None:
     show(f"usage: {prog} COMMAND ...\n\n{_wrapped(text)}\n\ncommands:")
     indent = max(map(len, commands)) + 4
     for name, line in commands.items():
-        show(wrapped(f"  {name:<{indent - 2}}{line}", rest=" " * indent))
+        show(wrapped(f"  {name:<{indent - 2}}{line}", indent=" " * indent))
 
 
 def _wrapped(text: str) -> str:

@@ -22,7 +22,7 @@ def show(text: str = "", *, end: str = "\n", error: bool = False, at_once: bool 
 def show_named(name: str, *texts: str) -> None:
     """Prints a name, then paragraphs wrapped to the terminal width."""
     for index, text in enumerate(texts):
-        show(wrapped(f"{'' if index else name:<{_INDENT}}{text}", rest=" " * _INDENT))
+        show(wrapped(f"{'' if index else name:<{_INDENT}}{text}", indent=" " * _INDENT))
 
 
 def readable_seconds(seconds: float) -> str:
@@ -33,10 +33,10 @@ def readable_seconds(seconds: float) -> str:
     return f"{seconds * 1000:.3g} ms"
 
 
-def wrapped(line: str, *, first: str = "", rest: str = "") -> str:
+def wrapped(line: str, *, first: str = "", indent: str = "") -> str:
     """A line wrapped to the terminal width, only at spaces, with indents of its lines."""
     return textwrap.fill(
-        line, shutil.get_terminal_size().columns, initial_indent=first, subsequent_indent=rest,
+        line, shutil.get_terminal_size().columns, initial_indent=first, subsequent_indent=indent,
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
 

@@ -108,8 +108,8 @@ class ModelConfig(ModelKeys):  # noqa: D101
             >>> [layer.local_window_size for layer in config.layer_overrides]
             [4, None, 4, None, 4]
         """
-        pattern, rest = self.layers or (LayerConfig(),), self.num_layers - len(self.first_layers)
-        return (*self.first_layers, *itertools.islice(itertools.cycle(pattern), rest))
+        pattern, count = self.layers or (LayerConfig(),), self.num_layers - len(self.first_layers)
+        return (*self.first_layers, *itertools.islice(itertools.cycle(pattern), count))
 
     @property
     def target_embedding(self) -> "ModelConfig":

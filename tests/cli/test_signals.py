@@ -39,8 +39,8 @@ def stop(process, number, line, seconds):
     assert process.poll() is None, "it came to its end before"
     began = time.monotonic()
     process.send_signal(number)
-    rest, _ = process.communicate(timeout=60)
-    return time.monotonic() - began, "".join(lines) + rest
+    output, _ = process.communicate(timeout=60)
+    return time.monotonic() - began, "".join(lines) + output
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ def test_signals_over_all_phases_of_training(tmp_path):
         if index % 4 != 3:
             continue
         again = start("train", config, "--out", out)
-        rest, _ = again.communicate(timeout=300)
-        assert again.returncode == 0, rest
+        output, _ = again.communicate(timeout=300)
+        assert again.returncode == 0, output
         assert (out / "samples.txt").is_file() and (out / "loss.png").is_file()
     print(f"{min(taken):.2f} / {statistics.median(taken):.2f} / {max(taken):.2f} s to the exit")

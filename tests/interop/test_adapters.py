@@ -102,7 +102,7 @@ def test_what_is_written_is_read_again(models, tmp_path, name):
     model, adapter = models[1][name], drawn(models[1][name])
     save_adapter(tmp_path / "adapter", model, adapter, base="base")
     expected, again = (
-        merged(model, each) for each in (adapter, load_adapter(tmp_path / "adapter", model))
+        merged(model, matrices) for matrices in (adapter, load_adapter(tmp_path / "adapter", model))
     )
     for part in ("query", "value", "output"):
         kernels = (tree["attention"][f"{part}_kernel"] for tree in (again, expected))

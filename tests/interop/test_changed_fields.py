@@ -44,7 +44,7 @@ def other_values(value):
     if isinstance(value, float):
         return [value * 2 + 0.1, ...]
     if value in ACTIVATIONS or value == "gelu_pytorch_tanh":
-        return [each for each in ACTIVATIONS if each != value] + [...]
+        return [name for name in ACTIVATIONS if name != value] + [...]
     if isinstance(value, str):
         return ["other", ...]
     if isinstance(value, list) and value:
@@ -92,10 +92,10 @@ def read_there(folder, variant, inputs):
 
 def distance(actual, expected):
     """Largest difference of two sets of outputs; infinite where their shapes are not equal."""
-    both = [(actual[name], expected[name]) for name in actual.keys() & expected.keys()]
-    if any(array.shape != other.shape for array, other in both):
+    pairs = [(actual[name], expected[name]) for name in actual.keys() & expected.keys()]
+    if any(array.shape != other.shape for array, other in pairs):
         return np.inf
-    return max(np.abs(array - other).max() for array, other in both)
+    return max(np.abs(array - other).max() for array, other in pairs)
 
 
 @pytest.fixture(autouse=True)

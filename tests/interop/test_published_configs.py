@@ -103,7 +103,7 @@ def test_published_config_is_read(name):
     assert {key: fields[key] for key in expected} == expected
     kind = config.positions if isinstance(config.positions, str) else config.positions.kind
     groups = {"learned": LEARNED, "sinusoidal": SINES, "relative": RELATIVE, "none": {"umt5"}}
-    assert kind == next((each for each, types in groups.items() if family in types), "rotary")
+    assert kind == next((name for name, types in groups.items() if family in types), "rotary")
 
 
 @pytest.mark.essential
@@ -147,8 +147,8 @@ def test_published_config_is_refused_with_its_cause(name):
 def test_published_windows_are_of_the_layers_that_have_them(name, windows):
     _, config = read(name)
     size = config.local_window_size
-    sizes = [each.local_window_size or size for each in config.layer_overrides]
-    assert [None if each is None else each + 1 for each in sizes] == windows
+    sizes = [layer.local_window_size or size for layer in config.layer_overrides]
+    assert [None if size is None else size + 1 for size in sizes] == windows
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_published_rotary_positions_are_those_of_the_file(name, base, width, sca
 
 def test_published_layers_without_positions_are_each_fourth():
     layers = read("HuggingFaceTB/SmolLM3-3B")[1].layer_overrides
-    kinds = [each.positions is not None and each.positions.kind for each in layers]
+    kinds = [layer.positions is not None and layer.positions.kind for layer in layers]
     assert kinds == [False, False, False, "none"] * 9
 
 

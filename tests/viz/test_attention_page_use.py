@@ -14,8 +14,8 @@ def test_mouse_over_a_token_shows_where_it_looks_until_it_leaves(view):
     assert view.texts("#keys .strongest th") == [view.texts("#keys tbody th")[best]]
     assert KEYS[best].startswith("a very long")  # of which the sentence has the start alone
     percent = f"{100 * CROSS[0, 0, 4, best]:.1f}\u202f%"
-    said = f"“↵” looks most at “a␣very␣long␣toke…” {percent}, “"
-    assert view.one("#status").text.startswith(said)
+    status = f"“↵” looks most at “a␣very␣long␣toke…” {percent}, “"
+    assert view.one("#status").text.startswith(status)
     assert view.chosen_token == ["</script>"]
     view.mouse().move_to_element(view.one("h1")).perform()
     assert_shows(view, CROSS[0, 0, 2])

@@ -134,7 +134,7 @@ def _show_batch(report: "DataReport") -> None:
         show(f"row {index}")
         for name, text in row.items():
             shown = _cut(text, _MOST)
-            show(wrapped(f"{name}: {shown}" if len(row) > 1 else shown, first="  ", rest="  "))
+            show(wrapped(f"{name}: {shown}" if len(row) > 1 else shown, first="  ", indent="  "))
 
 
 def _cut(text: str, most: int) -> str:

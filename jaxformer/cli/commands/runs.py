@@ -31,7 +31,7 @@ def configs(name: str | None = None) -> None:
     indent = max(map(len, texts)) + 2
     for ready, text in texts.items():
         line = f"{ready:<{indent}}{_purpose(text)}"
-        show(wrapped(line, rest=" " * indent))
+        show(wrapped(line, indent=" " * indent))
 
 
 def _purpose(text: str) -> str:

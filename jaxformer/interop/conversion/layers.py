@@ -86,15 +86,15 @@ def layer_keys(positions: Any, layers: Sequence[LayerConfig]) -> Values:
     least = sum(layer.attention_norm is not None for layer in layers)
     splits = ((first, size) for size in range(2, len(layers)) for first in range(least, size))
     for first, size in splits:
-        rest, period = layers[first:], size - first
-        if all(layer == rest[i % period] for i, layer in enumerate(rest)):
+        repeated, period = layers[first:], size - first
+        if all(layer == repeated[i % period] for i, layer in enumerate(repeated)):
             break
     else:
-        first, rest, period = least, layers[least:], len(layers)
+        first, repeated, period = least, layers[least:], len(layers)
     return {
         "positions": positions,
         "first_layers": tuple(layers[:first]),
-        "layers": tuple(rest[:period]),
+        "layers": tuple(repeated[:period]),
     }
 
 

@@ -81,9 +81,9 @@ class Mixture:
         """
         counts, left, parts = {}, rows, sum(self._parts)
         for name, part in zip(self.sources, self._parts, strict=True):
-            rest = left * (parts - part) // parts
-            counts[name] = left - rest
-            left, parts = rest, parts - part
+            following = left * (parts - part) // parts
+            counts[name] = left - following
+            left, parts = following, parts - part
         return counts
 
     def epochs(self, rows: int) -> dict[str, float]:

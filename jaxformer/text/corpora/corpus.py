@@ -211,8 +211,8 @@ def _scan(
     holdout = Holdout.of_share(bins, fraction, cuts=table.is_cut)
     train, validation = _sides(holdout, sample, key)
     if not sample.is_complete:
-        rest, validation = _sides(holdout, held_out, key)
-        if not table.is_cut and not held_out.is_complete and not rest:
+        surplus, validation = _sides(holdout, held_out, key)
+        if not table.is_cut and not held_out.is_complete and not surplus:
             raise DataError(
                 f"{table.unit} for validation must be at most {_VALIDATION:,} bytes, got more with "
                 f"validation_fraction={fraction}; lower it, or name data.validation_paths"

@@ -85,14 +85,16 @@ def test_batch_is_its_examples_filled_up():
         assert batch["lengths"].shape == (rows,)
         for row in range(rows):
             number = int(batch["labels"][row, 0])
-            real = number != IGNORE
-            filled_up += not real
-            expected = EXAMPLES[number] if real else {name: np.zeros(0) for name in EXAMPLES[0]}
+            is_example = number != IGNORE
+            filled_up += not is_example
+            expected = (
+                EXAMPLES[number] if is_example else {name: np.zeros(0) for name in EXAMPLES[0]}
+            )
             for name in ("source", "labels", "weights"):
                 fill = np.full(length - expected[name].size, IGNORE if name == "labels" else 0)
                 padded = np.concatenate([expected[name], fill])
                 assert batch[name][row].tolist() == padded.tolist()
-            assert batch["lengths"][row] == (expected["lengths"] if real else 0)
+            assert batch["lengths"][row] == (expected["lengths"] if is_example else 0)
         for name, array in EXAMPLES[0].items():
             assert batch[name].dtype == array.dtype
     assert filled_up == sum(

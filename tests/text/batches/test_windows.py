@@ -32,11 +32,11 @@ def test_windows_predict_every_token_but_the_first_once(size, length):
     assert all(array.dtype == np.int32 for item in items for array in item.values())
     tokens, labels = (np.stack([item[name] for item in items]) for name in ("tokens", "labels"))
     assert tokens.shape == labels.shape == (len(windows), length)
-    real = labels != IGNORE
-    np.testing.assert_array_equal(labels[real], windows.stream.tokens[1:])
-    np.testing.assert_array_equal(tokens[real], windows.stream.tokens[:-1])
-    assert not tokens[~real].any()
-    assert (~real).sum() < length
+    has_label = labels != IGNORE
+    np.testing.assert_array_equal(labels[has_label], windows.stream.tokens[1:])
+    np.testing.assert_array_equal(tokens[has_label], windows.stream.tokens[:-1])
+    assert not tokens[~has_label].any()
+    assert (~has_label).sum() < length
 
 
 @pytest.mark.parametrize("index", [-1, 4])
@@ -101,13 +101,13 @@ def reference_packed(lengths, length):
     for start in range(0, len(documents) - 1, length):
         window = {"tokens": [], "labels": [], "segment_ids": [], "positions": []}
         for i in range(start, start + length):
-            real = i + 1 < len(documents)
+            has_label = i + 1 < len(documents)
             seen = documents[start : i + 1]
-            same = real and documents[i] == documents[i + 1]
-            window["tokens"].append(100 + i if real else 0)
+            same = has_label and documents[i] == documents[i + 1]
+            window["tokens"].append(100 + i if has_label else 0)
             window["labels"].append(100 + i + 1 if same else IGNORE)
-            window["segment_ids"].append(len(set(seen)) if real else 0)
-            window["positions"].append(seen.count(documents[i]) - 1 if real else 0)
+            window["segment_ids"].append(len(set(seen)) if has_label else 0)
+            window["positions"].append(seen.count(documents[i]) - 1 if has_label else 0)
         windows.append(window)
     return windows
 

@@ -195,5 +195,5 @@ def test_packed_examples_have_arrays_of_one_length():
 def test_tokens_of_a_template_may_be_ordinary_ones_of_a_tokenizer():
     vocab = {"a": 0, "<|im_start|>": 1, "<|im_end|>": 2, "b": 3}
     plain = text.Tokenizer(tokenizers.Tokenizer(tokenizers.models.WordLevel(vocab)))
-    both = text.with_special_tokens(plain, ["<|im_start|>", "<|im_end|>"])
-    assert (both.special_id("<|im_start|>"), both.vocab_size) == (1, 4)
+    extended = text.with_special_tokens(plain, ["<|im_start|>", "<|im_end|>"])
+    assert (extended.special_id("<|im_start|>"), extended.vocab_size) == (1, 4)

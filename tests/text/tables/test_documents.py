@@ -252,9 +252,9 @@ def test_paragraphs_that_documents_repeat_are_kept_once():
     documents = [
         f"head {i}\n\n  {LONG}\n \n\nshort\n\n{LONG} Number {i}, and longer." for i in range(5)
     ]
-    first, *rest = without_repeats(documents)
+    first, *later = without_repeats(documents)
     assert first == documents[0]
-    for i, document in enumerate(rest, 1):
+    for i, document in enumerate(later, 1):
         assert document == f"head {i}\n\nshort\n\n{LONG} Number {i}, and longer."
     assert without_repeats([LONG, LONG, "more"]) == [LONG, "more"]
 
