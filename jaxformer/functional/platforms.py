@@ -2,12 +2,10 @@
 
 import contextlib
 import contextvars
-import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 import jax
-import numpy as np
 
 OTHERS = "rocm"
 """Any platform without its own entry in `PLATFORMS`."""
@@ -37,44 +35,6 @@ def default_platform() -> str:
     if backend != "gpu":
         return backend
     return "cuda" if "cuda" in jax.devices()[0].client.platform_version else "rocm"
-
-
-def jit_with_numbers(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Compiles a function of (pytree, PRNG key, *hashable options) with static Python numbers."""
-
-    # Attention skips blocks by them. An eager call of equal shapes and numbers compiles only once.
-    @functools.partial(jax.jit, static_argnums=(0, 1))
-    def compiled(static: Static, options: tuple, arrays: list[jax.Array]) -> Result:
-        return function(*combine(arrays, static), *options)
-
-    @functools.wraps(function)
-    def call(inputs: Any, dropout_rng: jax.Array | None, *options: Any) -> Result:
-        arrays, static = partition((inputs, dropout_rng))
-        return compiled(static, options, arrays)
-
-    return call
-
-
-class Static(NamedTuple):
-    """A pytree without its arrays, hashable; its leaves are None in their places."""
-
-    structure: jax.tree_util.PyTreeDef
-    leaves: tuple
-
-
-def partition(tree: Any) -> tuple[list[Any], Static]:
-    """Splits a pytree into its arrays, and the rest of it."""
-    leaves, structure = jax.tree.flatten(tree)
-    arrays = [leaf for leaf in leaves if isinstance(leaf, jax.Array | np.ndarray)]
-    rest = tuple(None if isinstance(leaf, jax.Array | np.ndarray) else leaf for leaf in leaves)
-    return arrays, Static(structure, rest)
-
-
-def combine(arrays: Iterable[jax.Array], static: Static) -> Any:
-    """The pytree that `partition` split, with other arrays."""
-    remaining = iter(arrays)
-    leaves = [next(remaining) if leaf is None else leaf for leaf in static.leaves]
-    return jax.tree.unflatten(static.structure, leaves)
 
 
 def by_platform(functions: Mapping[str, Callable[[], Result]]) -> Result:

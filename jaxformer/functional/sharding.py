@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 import jax
 from jax.sharding import AxisType
 
-from jaxformer.functional.platforms import combine, partition
-
 Tree = TypeVar("Tree")
 
 
@@ -56,13 +54,8 @@ def explicit_spec(array: jax.Array) -> tuple[Any, ...]:
 def on_automatic_axes(function: Callable[..., Tree], out_specs: Any, *arguments: Any) -> Tree:
     """Calls a function as on Auto axes; its results are split as `out_specs` says."""
     # Loops over an axis that is split, and gathering from it, are for Auto axes alone.
-    arrays, static = partition(arguments)
-
-    def call(*arrays: jax.Array) -> Tree:
-        return function(*combine(arrays, static))
-
-    automatic: Callable[..., Tree] = jax.sharding.auto_axes(call, out_sharding=out_specs)
-    return automatic(*arrays)
+    automatic: Callable[..., Tree] = jax.sharding.auto_axes(function, out_sharding=out_specs)
+    return automatic(*arguments)
 
 
 def varying_alike(tree: Tree) -> Tree:

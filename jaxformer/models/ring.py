@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jaxformer.config import ModelConfig
 from jaxformer.functional.attention import RingLayout
 from jaxformer.functional.attention.inputs import split_bias
-from jaxformer.functional.attention.ring.local import map_segments
 from jaxformer.functional.attention.ring.order import places_of_slots
 from jaxformer.functional.attention.ring.sharded_ring import exchange
-from jaxformer.functional.masks.base import Sizes, has_array
+from jaxformer.functional.masks.base import Sizes, has_array, map_rules
+from jaxformer.functional.masks.rules import Segments
 from jaxformer.models.transformer_inputs import CheckedInputs
 from jaxformer.modules.attention import AttentionContext
 from jaxformer.modules.mesh import mesh_axes, num_parts
@@ -51,8 +51,8 @@ def in_ring_order(
     context = dataclasses.replace(
         context,
         segment_ids=jax.tree.map(move, context.segment_ids),
-        mask=map_segments(
-            lambda segments: jax.tree.map(move, segments.checked(sizes)), context.mask
+        mask=map_rules(
+            Segments, lambda segments: jax.tree.map(move, segments.checked(sizes)), context.mask
         ),
         order=places,
     )

@@ -6,6 +6,7 @@ FlashAttention does (Dao et al., 2022).
 Axes: `g` query heads that share a key head, `t` queries, `s` keys, `h` key width, `v` value width.
 """
 
+import dataclasses
 import functools
 from typing import NamedTuple
 
@@ -26,7 +27,9 @@ OUTPUT, _MAXIMUM, _INVERSE_TOTAL, _RESIDUAL = SAVED = (
 """Names of what is saved under remat: one output row and up to three numbers per query."""
 
 
-class StaticOptions(NamedTuple):
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class StaticOptions:
     """Numbers known at trace time; the residual is the log-sum-exp of the scores."""
 
     scale: float
@@ -96,7 +99,7 @@ def softmax_factors(scores: jax.Array) -> SoftmaxFactors:
 
 
 class BlockInputs(NamedTuple):
-    """Arrays of a block; a mask hides keys, and `keep` is what dropout leaves."""
+    """Arrays of a block, or tangents or cotangents; `keep` is what dropout leaves."""
 
     query: jax.Array  # [..., g, t, h]
     key: jax.Array  # [..., s, h]
@@ -115,15 +118,6 @@ class _Saved(NamedTuple):
     # are far from 0.
     maximum: jax.Array  # [..., g, t, 1]
     inverse: jax.Array  # [..., g, t, 1]
-
-
-class _Dots(NamedTuple):
-    """Tangents or cotangents of the query, the key, the value and the bias."""
-
-    query: jax.Array
-    key: jax.Array
-    value: jax.Array
-    bias: jax.Array | None
 
 
 class Attended(NamedTuple):
@@ -157,14 +151,15 @@ def _attend_block_jvp(
         functools.partial(_forward, static),
         functools.partial(_backward, static),
         _Saved(block, output, maximum, inverse),
-        _Dots(*block_dot[:4]),
+        block_dot._replace(mask=None, keep=None),
     )
     return Attended(output, residual[..., 0]), dots
 
 
-def _forward(static: StaticOptions, saved: _Saved, dots: _Dots) -> Attended:
+def _forward(static: StaticOptions, saved: _Saved, dots: BlockInputs) -> Attended:
     """Tangents of the results for those of the inputs."""
-    static = static._replace(operands=None)  # forward mode and second derivatives are not rounded
+    # Forward mode and second derivatives are not rounded.
+    static = dataclasses.replace(static, operands=None)
     query, key, value, bias, mask, keep = saved.block
 
     def scores_of(query: jax.Array, key: jax.Array, bias: jax.Array | None) -> jax.Array:
@@ -181,7 +176,7 @@ def _forward(static: StaticOptions, saved: _Saved, dots: _Dots) -> Attended:
     return Attended(output_dot - residual_dot * saved.output, residual_dot[..., 0])
 
 
-def _backward(static: StaticOptions, saved: _Saved, cotangents: Attended) -> _Dots:
+def _backward(static: StaticOptions, saved: _Saved, cotangents: Attended) -> BlockInputs:
     """Cotangents of the inputs for those of the results: the transpose of `_forward`."""
     # Keys come first, `[..., s, g, t]`: on CPUs, products that contract the first axis of a large
     # matrix take up to three times as long as others, and this order avoids them.
@@ -213,7 +208,8 @@ def _backward(static: StaticOptions, saved: _Saved, cotangents: Attended) -> _Do
     key = _in_memory(rearrange(key, "... s h -> ... h s"))
     query_bar = _in_memory(product(static, "...hs,...sgt->...hgt", key, products_bar))
     query_bar = rearrange(query_bar, "... h g t -> ... g t h")
-    return _Dots(query_bar.astype(query.dtype), key_bar.astype(key.dtype), value_bar, bias_bar)
+    query_bar, key_bar = query_bar.astype(query.dtype), key_bar.astype(key.dtype)
+    return BlockInputs(query_bar, key_bar, value_bar, bias_bar)
 
 
 def _keys_first(array: jax.Array | None) -> jax.Array | None:

@@ -1,7 +1,7 @@
 """Choice of an attention implementation, and why the others are declined."""
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
@@ -11,25 +11,14 @@ from jaxformer.functional.attention.inputs import (
     AttentionInputs,
     Bias,
     MaskKeywords,
-    add_biases,
+    Name,
     prepare_attention,
-    split_bias,
 )
 from jaxformer.functional.attention.kernels.cudnn import why_not_cudnn
 from jaxformer.functional.attention.kernels.splash import why_not_splash
-from jaxformer.functional.checks import (
-    Array,
-    as_array,
-    check_choice,
-    check_dtype,
-    check_keywords,
-    is_symbolic,
-)
-from jaxformer.functional.masks.base import AnyMask, Mask
-from jaxformer.functional.positions.biases import PositionBias
+from jaxformer.functional.checks import Array, check_choice, check_keywords, is_symbolic
+from jaxformer.functional.masks.base import AnyMask
 from jaxformer.functional.sharding import is_one_device
-
-Name = Literal["dense", "chunked", "cudnn", "splash"]
 
 _MIN_CHUNKED_QUERIES = 65  # Blocks have at least 64, so fewer are all in one.
 # Up to this many weights, dense attention is at least as fast as chunked. Measured on CPU;
@@ -93,37 +82,25 @@ def attention_implementation(
         'dense'
     """
     check_keywords("attention_implementation", structure, MaskKeywords)
-    shapes = {k: v for k, v in structure.items() if isinstance(v, jax.ShapeDtypeStruct)}
     default = platforms.default_platform()
     platform = default if platform is None else platform
     if not isinstance(platform, str) or platform != default:
         check_choice("platform", platform, ("cpu", "cuda", "rocm", "tpu"))
-    array, position_bias = split_bias(bias)
-    arrays: dict[str, Any] = {
-        "query": query, "key": key, "value": value, "bias": array, "mask": mask,
-    }  # fmt: skip
-    for name, argument in arrays.items():
-        if isinstance(argument, Mask):
-            continue
-        if argument is not None and not hasattr(argument, "dtype"):
-            arrays[name] = as_array(name, argument)
-        elif argument is not None:
-            check_dtype(name, argument, "bool" if name == "mask" else "floating")
+    leaves, tree = jax.tree.flatten((query, key, value, bias, mask, structure))
+    shapes = {i: leaf for i, leaf in enumerate(leaves) if isinstance(leaf, jax.ShapeDtypeStruct)}
     choices: list[Choice] = []
 
-    def decide(
-        query: Array, key: Array, value: Array, bias: Array | None, mask: AnyMask | None,
-        position_bias: PositionBias | None, traced: Any,
-    ) -> None:  # fmt: skip
+    def decide(traced: dict[int, jax.Array]) -> None:
+        arguments = [traced.get(i, leaf) for i, leaf in enumerate(leaves)]
+        *arrays, keywords = jax.tree.unflatten(tree, arguments)
         inputs = prepare_attention(
-            query, key, value, add_biases(bias, position_bias), mask, scale=scale, softcap=softcap,
-            dropout_rate=dropout_rate, precision=precision, return_residual=return_residual,
-            **(structure | traced),
+            *arrays, scale=scale, softcap=softcap, dropout_rate=dropout_rate, precision=precision,
+            dropout_rng=jax.random.key(0), return_residual=return_residual, **keywords,
         )  # fmt: skip
         choices.append(choose(inputs, platform))
 
     # Traced instead of called: shapes suffice, and nothing is computed.
-    jax.eval_shape(decide, *arrays.values(), position_bias, shapes)
+    jax.eval_shape(decide, shapes)
     return choices[0]
 
 
@@ -132,26 +109,26 @@ def choose(inputs: AttentionInputs, platform: str) -> Choice:
     *leading, num_queries, num_heads, _ = inputs.query.shape
     known = [size for size in leading if not is_symbolic(size)]
     count = math.prod(known) * num_heads * num_queries * inputs.key.shape[-3]
+    weights = str(count) if is_symbolic(count) else f"{count:,}"
     most = _MAX_DENSE_WEIGHTS[tuned_for(platform)]
     declined: dict[str, str] = {}
-    if (reason := why_not_cudnn(inputs, platform)) is None:
-        return Choice("cudnn", _others("cudnn", declined, "cudnn serves this call and is faster"))
-    declined["cudnn"] = reason
-    if (reason := _why_not_auto_splash(inputs, platform, count)) is None:
-        advantage = "splash serves this call and holds no weights in HBM"
-        return Choice("splash", _others("splash", declined, advantage))
-    declined["splash"] = reason
-    if (reason := _why_not_auto_chunked(inputs, count, most)) is None:
-        memory = f"it would hold {count:,} weights in memory, more than {most:,}"
-        advantage = f"{memory}; chunked does not"
-        return Choice("chunked", _others("chunked", declined, advantage))
-    return Choice("dense", declined | {"chunked": reason})
-
-
-def _others(chosen: Name, declined: dict[str, str], advantage: str) -> dict[str, str]:
-    """Reasons against all but the chosen implementation: its advantage, unless there is another."""
-    names = [name for name in ("cudnn", "splash", "chunked", "dense") if name != chosen]
-    return dict.fromkeys(names, advantage) | declined
+    names: tuple[Name, ...] = ("cudnn", "splash", "chunked")
+    reasons = (
+        why_not_cudnn(inputs, platform),
+        _why_not_auto_splash(inputs, platform, count),
+        _why_not_auto_chunked(inputs, count, most),
+    )
+    advantages = (
+        "cudnn serves this call and is faster",
+        "splash serves this call and holds no weights in HBM",
+        f"it would hold {weights} weights in memory, more than {most:,}; chunked does not",
+    )
+    for name, reason, advantage in zip(names, reasons, advantages, strict=True):
+        if reason is None:
+            others = [other for other in (*names, "dense") if other != name]
+            return Choice(name, dict.fromkeys(others, advantage) | declined)
+        declined[name] = reason
+    return Choice("dense", declined)
 
 
 def _why_not_auto_chunked(inputs: AttentionInputs, count: int, most: int) -> str | None:

@@ -6,9 +6,10 @@ weights from the queries, the keys and two numbers per query (Dao et al.,
 "FlashAttention", 2022; Rabe and Staats, "Self-attention Does Not Need O(n^2) Memory", 2021).
 """
 
+import dataclasses
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,12 +19,11 @@ from jaxformer.functional.attention.block import SAVED, BlockInputs, attend_bloc
 from jaxformer.functional.attention.block_mask import block_bias, block_mask
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.attention.plan import BlockLoop, plan_loops
-from jaxformer.functional.checks import is_symbolic
+from jaxformer.functional.checks import Array, is_symbolic
 from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.masks.base import ArrayMask, Mask
+from jaxformer.functional.masks.base import ArrayMask, Mask, arrays_of, map_rules
 from jaxformer.functional.masks.parts import mask_parts
 from jaxformer.functional.masks.tiles import slice_axis
-from jaxformer.functional.platforms import jit_with_numbers
 from jaxformer.functional.positions.biases import PositionBias
 
 
@@ -62,11 +62,11 @@ def why_not_chunked(inputs: AttentionInputs) -> str | None:
 
 
 def chunked_attention(
-    inputs: AttentionInputs, dropout_rng: jax.Array | None, *, blocks: Blocks,
-    operands: str | None = None,
-) -> _Attended:  # fmt: skip
+    inputs: AttentionInputs, *, blocks: Blocks, operands: str | None = None
+) -> _Attended:
     """`dot_product_attention` by blocks of queries; T and S may not be symbolic."""
-    inputs = inputs._replace(static=inputs.static._replace(operands=operands))
+    static = dataclasses.replace(inputs.static, operands=operands)
+    inputs = dataclasses.replace(inputs, static=static)
     # Empty blocks cannot be planned.
     if 0 in inputs.query.shape:
         output, residual = _nothing(inputs, inputs.query.shape[:-1])
@@ -74,35 +74,35 @@ def chunked_attention(
     if inputs.value.shape[-1] == 0:
         # The head loop does not accept empty arrays; the residual does not depend on values.
         one_wide = jnp.zeros_like(inputs.value, shape=(*inputs.value.shape[:-1], 1))
-        inputs = inputs._replace(value=one_wide)
-        output, residual = chunked_attention(inputs, dropout_rng, blocks=blocks, operands=operands)
+        inputs = dataclasses.replace(inputs, value=one_wide)
+        output, residual = chunked_attention(inputs, blocks=blocks, operands=operands)
         return output[..., :0], residual
     num_queries, num_keys = inputs.query.shape[-3], inputs.key.shape[-3]
     loops = plan_loops(inputs.mask, num_queries, num_keys, blocks.queries)
-    return _attend_heads(inputs, dropout_rng, loops, blocks.heads)
+    return _attend_heads(inputs, loops, blocks.heads)
 
 
-@jit_with_numbers  # its loops close over arrays: without jit, every eager call would recompile
+# Its loops close over arrays: without jit, every eager call would recompile.
+@functools.partial(jax.jit, static_argnums=(1, 2))
 def _attend_heads(
-    inputs: AttentionInputs,
-    dropout_rng: jax.Array | None,
-    loops: tuple[BlockLoop, ...],
-    heads_at_once: int,
+    inputs: AttentionInputs, loops: tuple[BlockLoop, ...], heads_at_once: int
 ) -> _Attended:
     """Computes attention in all heads, a few of them at a time."""
 
     def attend_head(head: _Head) -> _Attended:
-        head_inputs = inputs._replace(
+        rng = inputs.dropout_rng
+        head_inputs = dataclasses.replace(
+            inputs,
             query=head.query,
             key=head.key,
             value=head.value,
             bias=shared.bias if head.bias is None else head.bias,
             position_bias=head.position_bias,
             mask=_replace_arrays(inputs.mask, head.masks),
+            dropout_rng=None if rng is None else jax.random.fold_in(rng, head.number),
         )
-        rng = None if dropout_rng is None else jax.random.fold_in(dropout_rng, head.number)
         outputs, residuals = zip(
-            *[_attend_blocks(head_inputs, loop, rng, head.zero) for loop in loops], strict=True
+            *[_attend_blocks(head_inputs, loop, head.zero) for loop in loops], strict=True
         )
         output = jnp.concatenate(outputs, axis=-2)
         if not inputs.static.return_residual:
@@ -128,7 +128,7 @@ def _split_heads(inputs: AttentionInputs) -> tuple[_Head, AttentionInputs]:
     if bias is not None and 1 in bias.shape[-3:-1]:
         bias = bias.astype(wide)
 
-    def by_head(array: jax.Array | None) -> jax.Array | None:
+    def by_head(array: Array | None) -> jax.Array | None:
         if array is None or array.shape[-3] == 1:
             return None
         return rearrange(array, "... (k g) t s -> k ... g t s", k=kv_heads)
@@ -144,37 +144,23 @@ def _split_heads(inputs: AttentionInputs) -> tuple[_Head, AttentionInputs]:
             lambda numbers: rearrange(numbers, "... (k g) -> k ... g", k=kv_heads),
             inputs.position_bias,
         ),
-        masks=tuple(map(by_head, _arrays(inputs.mask))),
+        masks=tuple(map(by_head, arrays_of(inputs.mask))),
     )
-    return heads, inputs._replace(bias=bias)
-
-
-def _is_array(mask: object) -> bool:
-    return isinstance(mask, ArrayMask)
-
-
-def _arrays(mask: Mask | None) -> list[jax.Array]:
-    """Arrays of a mask, which may differ between heads; rules do not."""
-    parts = jax.tree.leaves(mask, is_leaf=_is_array)
-    return [part.values for part in parts if _is_array(part)]
+    return heads, dataclasses.replace(inputs, bias=bias)
 
 
 def _replace_arrays(mask: Mask | None, arrays: tuple[jax.Array | None, ...]) -> Mask | None:
     """The mask with other arrays, where there are any."""
     new = iter(arrays)
 
-    def replaced(part: Any) -> Any:
-        if not _is_array(part):
-            return part
+    def replaced(part: ArrayMask) -> ArrayMask:
         array = next(new)
         return part if array is None else ArrayMask(array)
 
-    return jax.tree.map(replaced, mask, is_leaf=_is_array)
+    return map_rules(ArrayMask, replaced, mask)
 
 
-def _attend_blocks(
-    inputs: AttentionInputs, loop: BlockLoop, rng: jax.Array | None, zero: jax.Array
-) -> _Attended:
+def _attend_blocks(inputs: AttentionInputs, loop: BlockLoop, zero: jax.Array) -> _Attended:
     """Attention of one key head for the queries of a loop: `[..., g, n*t, v]`, `[..., g, n*t]`."""
     query, key, value = inputs.query, inputs.key, inputs.value
     num_blocks = len(loop.first_keys)
@@ -190,10 +176,10 @@ def _attend_blocks(
     def attend_at(first_query: int | jax.Array, first_key: int | jax.Array) -> _Attended:
         queries, keys = (first_query, loop.num_queries), (first_key, loop.num_keys)
         keep = None
-        if rng is not None:
+        if inputs.dropout_rng is not None:
             # Drawn per block, so that no [T, S] dropout mask is ever held.
             shape = (*query.shape[:-2], loop.num_queries, loop.num_keys)
-            block_rng = jax.random.fold_in(rng, first_query)
+            block_rng = jax.random.fold_in(inputs.dropout_rng, first_query)
             keep = jax.random.bernoulli(block_rng, 1 - inputs.static.dropout_rate, shape)
         mask = block_mask(inputs, (first_query + zero, loop.num_queries), keys)
         block = BlockInputs(

@@ -1,5 +1,7 @@
 """Dense attention: all weights at once, fastest for short sequences."""
 
+import dataclasses
+
 import jax
 from einops import rearrange
 
@@ -22,13 +24,13 @@ from jaxformer.functional.taps import LayerTaps
 
 
 def dense_attention(
-    inputs: AttentionInputs, dropout_rng: jax.Array | None, operands: str | None = None
+    inputs: AttentionInputs, operands: str | None = None
 ) -> tuple[jax.Array, jax.Array | None]:
     """`dot_product_attention` with all weights at once."""
-    static = inputs.static._replace(operands=operands)
+    static = dataclasses.replace(inputs.static, operands=operands)
     query, key = _query_and_key_by_head(inputs)
     bias, mask = (_by_key_head(x, key.shape[-3]) for x in (full_bias(inputs), full_mask(inputs)))
-    value, keep = _value_by_head(inputs, mask), _kept(inputs, dropout_rng)
+    value, keep = _value_by_head(inputs, mask), _kept(inputs)
     output, residual = attend_block(static, BlockInputs(query, key, value, bias, mask, keep))
     output = rearrange(output, "... k g t v -> ... t (k g) v").astype(inputs.query.dtype)
     if not static.return_residual:
@@ -36,14 +38,12 @@ def dense_attention(
     return output, rearrange(residual, "... k g t -> ... t (k g)")
 
 
-def average_values(
-    inputs: AttentionInputs, weights: jax.Array, dropout_rng: jax.Array | None
-) -> jax.Array:
+def average_values(inputs: AttentionInputs, weights: jax.Array) -> jax.Array:
     """Values `[..., T, N, Hv]`, averaged by weights `[..., N, T, S]` after dropout."""
     kv_heads = inputs.key.shape[-2]
     value = _value_by_head(inputs, _by_key_head(full_mask(inputs), kv_heads))
     weights = rearrange(weights, "... (k g) t s -> ... k g t s", k=kv_heads)
-    output = weighted_values(inputs.static, weights, value, _kept(inputs, dropout_rng))
+    output = weighted_values(inputs.static, weights, value, _kept(inputs))
     return rearrange(output, "... k g t v -> ... t (k g) v").astype(inputs.query.dtype)
 
 
@@ -81,13 +81,13 @@ def _value_by_head(inputs: AttentionInputs, mask: jax.Array | None) -> jax.Array
     return zero_unseen(widened(rearrange(inputs.value, "... s k v -> ... k s v")), mask)
 
 
-def _kept(inputs: AttentionInputs, dropout_rng: jax.Array | None) -> jax.Array | None:
+def _kept(inputs: AttentionInputs) -> jax.Array | None:
     """Weights that dropout leaves, bool `[..., k, g, t, s]`."""
-    if dropout_rng is None:
+    if inputs.dropout_rng is None:
         return None
     query, key = _query_and_key_by_head(inputs)
     shape = (*query.shape[:-1], key.shape[-2])
-    return jax.random.bernoulli(dropout_rng, 1 - inputs.static.dropout_rate, shape)
+    return jax.random.bernoulli(inputs.dropout_rng, 1 - inputs.static.dropout_rate, shape)
 
 
 def _by_key_head(array: jax.Array | None, kv_heads: int) -> jax.Array | None:

@@ -17,7 +17,6 @@ from jaxformer.functional.attention.inputs import (
     MaskKeywords,
     WindowSize,
     prepare_attention,
-    used_rng,
 )
 from jaxformer.functional.attention.program import attention_program
 from jaxformer.functional.checks import Array, check_choice, check_keywords
@@ -153,14 +152,13 @@ def dot_product_attention(
     """
     inputs = prepare_attention(
         query, key, value, bias, mask, scale=scale, softcap=softcap, dropout_rate=dropout_rate,
-        precision=precision, return_residual=return_residual, is_causal=is_causal,
-        query_offset=query_offset,
+        dropout_rng=dropout_rng, precision=precision, implementation=implementation,
+        return_residual=return_residual, is_causal=is_causal, query_offset=query_offset,
         query_seq_lengths=query_seq_lengths, key_value_seq_lengths=key_value_seq_lengths,
         local_window_size=local_window_size, query_segment_ids=query_segment_ids,
         key_value_segment_ids=key_value_segment_ids,
     )  # fmt: skip
-    attend = attention_program(implementation, inputs)
-    output, residual = attend(inputs, used_rng(dropout_rate, dropout_rng))
+    output, residual = attention_program(inputs)(inputs)
     return output if residual is None else (output, residual)
 
 

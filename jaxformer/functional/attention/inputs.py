@@ -2,8 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack, get_args
 
 import jax
 import jax.numpy as jnp
@@ -36,11 +35,13 @@ from jaxformer.functional.masks.checks import (
 )
 from jaxformer.functional.masks.rules import Lengths, Segments, Window
 from jaxformer.functional.positions.biases import AlibiBias, PositionBias, RelativeBias
+from jaxformer.functional.static_numbers import static_numbers
 
 WindowSize = int | tuple[int | None, int | None]
 Bias = Array | PositionBias | tuple[Array, PositionBias]
 """Bias of the scores: an array, a position bias, or the sum of both as a pair."""
-Implementation = Literal["auto", "dense", "chunked", "cudnn", "splash", "xla"] | None
+Name = Literal["dense", "chunked", "cudnn", "splash"]
+Implementation = Name | Literal["auto", "xla"] | None
 
 
 class MaskKeywords(TypedDict, total=False):
@@ -66,7 +67,8 @@ class AttentionKeywords(MaskKeywords, total=False):
     implementation: Implementation
 
 
-class AttentionInputs(NamedTuple):
+@static_numbers
+class AttentionInputs:
     """Checked arguments, the input of every attention implementation."""
 
     query: jax.Array  # [..., T, N, H]
@@ -77,6 +79,8 @@ class AttentionInputs(NamedTuple):
     mask: Mask | None  # what hides keys, all but a bias of -inf
     offset: int | jax.Array  # position of the first query for the position bias; integer [...]
     static: StaticOptions
+    dropout_rng: jax.Array | None  # None if nothing is dropped
+    implementation: str
 
 
 def prepare_attention(
@@ -86,40 +90,39 @@ def prepare_attention(
     bias: Bias | None = None,
     mask: AnyMask | None = None,
     *,
-    scale: float | jax.Array | None = None,
-    softcap: float | None = None,
-    dropout_rate: float = 0.0,
-    precision: jax.lax.PrecisionLike = None,
     return_residual: bool = False,
-    **keywords: Unpack[MaskKeywords],
+    **options: Unpack[AttentionKeywords],
 ) -> AttentionInputs:
     """Checks the arguments of `dot_product_attention`, and fills in the defaults."""
+    implementation = _check_implementation(options.get("implementation", "auto"))
     query, key, value = as_arrays(query=query, key=key, value=value)
     axes = _check_arrays(query, key, value)
     wide = at_least(query.dtype, jnp.float32)
-    of_scores = 1 / math.sqrt(axes["H"]) if scale is None else factor("scale", scale, wide)
-    if isinstance(of_scores, jax.Array):  # traced, as a learned one is
-        query, of_scores = (query.astype(wide) * of_scores).astype(query.dtype), 1.0
+    scale: Any = options.get("scale")
+    scale = 1 / math.sqrt(axes["H"]) if scale is None else factor("scale", scale, wide)
+    if isinstance(scale, jax.Array):  # traced, as a learned one is
+        query, scale = (query.astype(wide) * scale).astype(query.dtype), 1.0
     static = StaticOptions(
-        scale=of_scores,
-        softcap=static_softcap(softcap),
-        dropout_rate=static_number("dropout_rate", dropout_rate),
+        scale=scale,
+        softcap=static_softcap(options.get("softcap")),
+        dropout_rate=static_number("dropout_rate", options.get("dropout_rate", 0.0)),
         return_residual=static_bool("return_residual", return_residual),
-        precision=precision,
+        precision=options.get("precision"),
     )  # fmt: skip
     if not 0 <= static.dropout_rate < 1:
-        raise ConfigError(f"dropout_rate must be in [0, 1), got {dropout_rate}")
+        raise ConfigError(f"dropout_rate must be in [0, 1), got {static.dropout_rate}")
+    dropout_rng = _used_rng(static.dropout_rate, options.get("dropout_rng"))
     sizes = Sizes(query.shape[:-3], axes["N"], axes["T"], axes["S"])
     weights_shape = (*sizes.leading, axes["N"], axes["T"], axes["S"])
     array, position_bias = split_bias(bias)
     array = None if array is None else aligned("bias", array, "floating", weights_shape)
     position_bias = _check_position_bias(position_bias, query.dtype, axes)
     mask = None if mask is None else as_rule(mask).checked(sizes)
-    rules, offset = _rules(
-        keywords, axes, sizes.leading, has_position_bias=position_bias is not None
-    )
+    rules, offset = _rules(options, weights_shape, has_position_bias=position_bias is not None)
     mask = all_rules(*rules, mask)
-    return AttentionInputs(query, key, value, array, position_bias, mask, offset, static)
+    return AttentionInputs(
+        query, key, value, array, position_bias, mask, offset, static, dropout_rng, implementation
+    )
 
 
 def add_biases(array: Array | None, other: Array | PositionBias | None) -> Bias | None:
@@ -146,7 +149,7 @@ def split_bias(bias: Any) -> tuple[Array | None, PositionBias | None]:
     return bias
 
 
-def used_rng(dropout_rate: float, dropout_rng: jax.Array | None) -> jax.Array | None:
+def _used_rng(dropout_rate: float, dropout_rng: jax.Array | None) -> jax.Array | None:
     """Checked PRNG key of dropout; None if nothing is dropped."""
     if dropout_rng is not None:
         check_rng("dropout_rng", dropout_rng)
@@ -156,7 +159,18 @@ def used_rng(dropout_rate: float, dropout_rng: jax.Array | None) -> jax.Array | 
         raise ConfigError(
             f"dropout_rate={dropout_rate} needs a dropout_rng; pass one, or a rate of 0"
         )
-    return jnp.asarray(dropout_rng)  # chunks hash the key, and a raw NumPy key is not hashable
+    return jnp.asarray(dropout_rng)  # also a raw key of NumPy
+
+
+def _check_implementation(implementation: Implementation) -> str:
+    """Checks the name of an implementation; "xla" and None mean dense."""
+    name = "dense" if implementation in ("xla", None) else implementation
+    if not isinstance(name, str) or name not in ("auto", *get_args(Name)):
+        raise ConfigError(
+            "implementation must be 'auto', 'dense', 'chunked', 'cudnn' or 'splash' (None and "
+            f"'xla' mean dense), got {implementation!r}"
+        )
+    return name
 
 
 def _check_arrays(query: jax.Array, key: jax.Array, value: jax.Array) -> dict[str, int]:
@@ -207,14 +221,10 @@ def _check_position_bias(
 
 
 def _rules(
-    keywords: MaskKeywords,
-    axes: Mapping[str, int],
-    leading: tuple[int, ...],
-    *,
-    has_position_bias: bool,
+    keywords: MaskKeywords, weights_shape: tuple[int, ...], *, has_position_bias: bool
 ) -> tuple[list[Mask], int | jax.Array]:
     """The rules that keywords stand for, checked by the names of these, and the query offset."""
-    num_queries, num_keys = axes["T"], axes["S"]
+    leading, (num_queries, num_keys) = weights_shape[:-3], weights_shape[-2:]
     rules: list[Mask] = []
     is_causal = static_bool("is_causal", keywords.get("is_causal", False))
     left, right = window_sides("local_window_size", keywords.get("local_window_size"))

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxformer.functional.masks.base import Mask, is_empty
+from jaxformer.functional.masks.base import Mask
 
 # Each loop is compiled separately, so this bounds the program size. More loops fit causal attention
 # more closely: 8 compute 9/16 of all weights, of which 1/2 are visible.
@@ -34,30 +34,30 @@ def plan_loops(
     # A compiled loop has one shape for all its blocks, so each pays for the widest. Causality,
     # window and lengths change the width little from one block to the next: neighbours waste least.
     num_full, rest = divmod(num_queries, block)
-    ranges = [
-        visible_key_range(mask, num_keys, i * block, (i + 1) * block) for i in range(num_full)
-    ]
+    full_blocks = (range(i * block, (i + 1) * block) for i in range(num_full))
+    visible_keys = [visible_key_range(mask, queries, num_keys) for queries in full_blocks]
     group_size = max(1, -(-num_full // _MAX_LOOPS))
     loops: list[BlockLoop] = []
     for i in range(0, num_full, group_size):
-        group = ranges[i : i + group_size]
+        group = visible_keys[i : i + group_size]
         # All blocks of a loop have the shape of the widest. A narrower one that would end beyond
         # the last key starts earlier instead, and its mask hides the extra keys.
-        width = max(stop - start for start, stop in group)
-        first_keys = tuple(min(start, num_keys - width) for start, _ in group)
+        width = max(map(len, group))
+        first_keys = tuple(min(keys.start, num_keys - width) for keys in group)
         if loops and loops[-1].num_keys == width:
             loops[-1] = loops[-1]._replace(first_keys=loops[-1].first_keys + first_keys)
         else:
             loops.append(BlockLoop(i * block, block, first_keys, width))
     if rest:
-        start, stop = visible_key_range(mask, num_keys, num_queries - rest, num_queries)
-        loops.append(BlockLoop(num_queries - rest, rest, (start,), stop - start))
+        first_query = num_queries - rest
+        keys = visible_key_range(mask, range(first_query, num_queries), num_keys)
+        loops.append(BlockLoop(first_query, rest, (keys.start,), len(keys)))
     return tuple(loops)
 
 
-def visible_key_range(mask: Mask | None, num_keys: int, start: int, stop: int) -> tuple[int, int]:
-    """Range of keys that queries may see, (0, 0) for none; ignores what is traced."""
-    queries, keys = (start, stop), (0, num_keys)
+def visible_key_range(mask: Mask | None, queries: range, num_keys: int) -> range:
+    """Range of keys that queries may see, range(0) for none; ignores what is traced."""
+    keys = range(num_keys)
     if mask is not None:
         queries, keys = mask.visible_part(queries, keys)
-    return (0, 0) if is_empty(queries, keys) else keys
+    return keys if queries and keys else range(0)

@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec
 
 from jaxformer.errors import ConfigError
 from jaxformer.functional import platforms
-from jaxformer.functional.attention.choice import Choice, Name, choose, tuned_for
+from jaxformer.functional.attention.choice import Choice, choose, tuned_for
 from jaxformer.functional.attention.chunked import (
     Blocks,
     block_sizes,
@@ -20,13 +20,13 @@ from jaxformer.functional.attention.chunked import (
     why_not_chunked,
 )
 from jaxformer.functional.attention.dense import dense_attention
-from jaxformer.functional.attention.inputs import AttentionInputs, Implementation
+from jaxformer.functional.attention.inputs import AttentionInputs, Name
 from jaxformer.functional.attention.kernels.cudnn import cudnn_attention, why_not_cudnn
 from jaxformer.functional.attention.kernels.splash import splash_attention, why_not_splash
 from jaxformer.functional.sharding import explicit_spec, has_explicit_axes, on_automatic_axes
 
-Attention = Callable[[AttentionInputs, jax.Array | None], tuple[jax.Array, jax.Array | None]]
-"""Function of inputs and the PRNG key of dropout: output `[..., T, N, Hv]`, residual or None."""
+Attention = Callable[[AttentionInputs], tuple[jax.Array, jax.Array | None]]
+"""Function of inputs: output `[..., T, N, Hv]`, and residual `[..., T, N]` or None."""
 
 _FUNCTIONS: dict[Name, Callable[..., Any]] = {
     "dense": dense_attention,
@@ -88,39 +88,25 @@ class _Program(NamedTuple):
         return functools.partial(_FUNCTIONS[self.name], **used)
 
 
-def attention_program(implementation: Implementation, inputs: AttentionInputs) -> Attention:
-    """Function that computes attention of these inputs by an implementation, on any platform."""
-    name = check_implementation(implementation)
-    _check_support(name, inputs)
+def attention_program(inputs: AttentionInputs) -> Attention:
+    """Function that computes attention of inputs like these, on any platform."""
+    _check_support(inputs)
     if (observed := _observed.get()) is not None:
-        asked = None if name == "auto" else Choice(cast(Name, name), {})
-        observed.append(asked or choose(inputs, platforms.default_platform()))
-    programs = tuple(_program(name, inputs, platform) for platform in platforms.PLATFORMS)
+        observed.append(_choice(inputs, platforms.default_platform()))
+    programs = tuple(_program(inputs, platform) for platform in platforms.PLATFORMS)
     attend: Attention = programs[0].function()
     if len(set(programs)) > 1:
-        attend = lambda inputs, rng: _attend_by_platform(inputs, rng, programs)  # noqa: E731
-    arrays = [leaf for leaf in jax.tree.leaves(inputs) if hasattr(leaf, "dtype")]
-    if not has_explicit_axes(*arrays):
+        attend = functools.partial(_attend_by_platform, programs)
+    if not has_explicit_axes(*jax.tree.leaves(inputs)):
         return attend
     rows, width = explicit_spec(inputs.query)[:-1], explicit_spec(inputs.value)[-1]
     residual = PartitionSpec(*rows) if inputs.static.return_residual else None
     return functools.partial(on_automatic_axes, attend, (PartitionSpec(*rows, width), residual))
 
 
-def check_implementation(implementation: Implementation) -> str:
-    """Checks the name of an implementation; "xla" and None mean dense."""
-    name = "dense" if implementation in ("xla", None) else implementation
-    if name != "auto" and (not isinstance(name, str) or name not in _FUNCTIONS):
-        raise ConfigError(
-            "implementation must be 'auto', 'dense', 'chunked', 'cudnn' or 'splash' (None and "
-            f"'xla' mean dense), got {implementation!r}"
-        )
-    return name
-
-
-def _check_support(name: str, inputs: AttentionInputs) -> None:
+def _check_support(inputs: AttentionInputs) -> None:
     """Raises ConfigError if an implementation that was asked for does not support a call."""
-    reason, remedy = None, "chunked"
+    name, reason, remedy = inputs.implementation, None, "chunked"
     if name == "cudnn":
         reason = why_not_cudnn(inputs, "cuda")
     elif name == "splash":
@@ -133,24 +119,28 @@ def _check_support(name: str, inputs: AttentionInputs) -> None:
         )
 
 
-def _program(name: str, inputs: AttentionInputs, platform: str) -> _Program:
-    chosen = choose(inputs, platform).name if name == "auto" else cast(Name, name)
-    if chosen not in ("dense", "chunked"):
-        return _Program(chosen)
+def _choice(inputs: AttentionInputs, platform: str) -> Choice:
+    if inputs.implementation == "auto":
+        return choose(inputs, platform)
+    return Choice(cast(Name, inputs.implementation), {})
+
+
+def _program(inputs: AttentionInputs, platform: str) -> _Program:
+    name = _choice(inputs, platform).name
+    if name not in ("dense", "chunked"):
+        return _Program(name)
     tuning = tuned_for(platform)
     # Matrix units take bfloat16, as fused kernels do (Dao et al., "FlashAttention", 2022). In
     # float16, small gradients of scores would become 0.
     rounds = tuning != "cpu" and inputs.query.dtype == jnp.bfloat16
-    blocks = block_sizes(inputs, tuning) if chosen == "chunked" else None
-    return _Program(chosen, "bfloat16" if rounds else None, blocks)
+    blocks = block_sizes(inputs, tuning) if name == "chunked" else None
+    return _Program(name, "bfloat16" if rounds else None, blocks)
 
 
-@platforms.jit_with_numbers  # the layers of a model share one trace of all programs
+@functools.partial(jax.jit, static_argnums=0)  # layers of a model share one trace of all programs
 def _attend_by_platform(
-    inputs: AttentionInputs, dropout_rng: jax.Array | None, programs: tuple[_Program, ...]
+    programs: tuple[_Program, ...], inputs: AttentionInputs
 ) -> tuple[jax.Array, jax.Array | None]:
-    functions = {
-        program: functools.partial(program.function(), inputs, dropout_rng) for program in programs
-    }
+    functions = {program: functools.partial(program.function(), inputs) for program in programs}
     named = zip(platforms.PLATFORMS, programs, strict=True)
     return platforms.by_platform({platform: functions[program] for platform, program in named})

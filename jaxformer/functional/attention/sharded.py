@@ -1,5 +1,6 @@
 """Attention of global arrays whose rows and heads jit splits over the devices of a mesh."""
 
+import dataclasses
 import math
 from typing import Any, Literal, Unpack, overload
 
@@ -7,14 +8,14 @@ import jax
 from jax.sharding import PartitionSpec
 
 from jaxformer.errors import ConfigError
-from jaxformer.functional.attention.dot_product import dot_product_attention
 from jaxformer.functional.attention.inputs import (
+    AttentionInputs,
     AttentionKeywords,
     Bias,
-    MaskKeywords,
     prepare_attention,
 )
-from jaxformer.functional.checks import Array, as_arrays, check_axes
+from jaxformer.functional.attention.program import attention_program
+from jaxformer.functional.checks import Array, check_axes, check_keywords
 from jaxformer.functional.masks.base import AnyMask
 from jaxformer.functional.masks.parts import mask_parts
 from jaxformer.functional.sharding import automatic_axes
@@ -86,33 +87,32 @@ def sharded_attention(
         ...     sharded_attention(x, x, x, batch_axes="data", is_causal=True).shape
         (2, 3, 4, 8)
     """
-    query, key, value = as_arrays(query=query, key=key, value=value)
-    sizes = check_axes("query", query, "B T N H")
-    sizes |= check_axes("key", key, "B S K H", {"B": sizes["B"], "H": sizes["H"]})
-    check_axes("value", value, "B S K Hv", {axis: sizes[axis] for axis in "BSK"})
+    check_keywords("sharded_attention", options, AttentionKeywords)
+    inputs = prepare_attention(
+        query, key, value, bias, mask, return_residual=return_residual, **options
+    )
+    sizes = check_axes("query", inputs.query, "B T N H")
     batch_axes, head_axes = (
         (axes,) if isinstance(axes, str) else axes for axes in (batch_axes, head_axes)
     )
     rows, heads = _num_devices(batch_axes), _num_devices(head_axes)
-    divides = sizes["B"] % rows == sizes["N"] % heads == sizes["K"] % heads == 0
-    keywords: dict[str, Any] = {**options, "return_residual": return_residual}
-    if rows * heads == 1 or not divides or bias is not None or options.get("dropout_rate"):
-        return dot_product_attention(query, key, value, bias, mask, **keywords)
-    names = keywords.keys() & MaskKeywords.__annotations__
-    inputs = prepare_attention(query, key, value, None, mask, **{n: keywords[n] for n in names})
+    divides = sizes["B"] % rows == sizes["N"] % heads == inputs.key.shape[-2] % heads == 0
     parts = mask_parts(inputs.mask)
-    if jax.tree.leaves((parts.window, parts.rest)):
-        return dot_product_attention(query, key, value, bias, mask, **keywords)
-    keywords = {name: value for name, value in keywords.items() if name not in names}
+    has_no_kernel = bias is not None or inputs.dropout_rng is not None
+    has_no_kernel |= bool(jax.tree.leaves((parts.window, parts.rest)))
 
-    def attend(query: Any, key: Any, value: Any, mask: Any) -> Any:
-        return dot_product_attention(query, key, value, mask=mask, **keywords)
+    def attend(inputs: AttentionInputs) -> tuple[jax.Array, jax.Array | None]:
+        return attention_program(inputs)(inputs)
 
-    split = PartitionSpec(batch_axes, None, head_axes)
-    return jax.shard_map(
-        attend, in_specs=(split, split, split, PartitionSpec(batch_axes)), out_specs=split,
-        check_vma=False,  # a Pallas kernel does not say over which axes its output varies
-    )(query, key, value, inputs.mask)  # fmt: skip
+    if rows * heads > 1 and divides and not has_no_kernel:
+        split = PartitionSpec(batch_axes, None, head_axes)
+        specs: dict[str, Any] = dict.fromkeys(("query", "key", "value"), split)
+        specs["mask"] = PartitionSpec(batch_axes)
+        in_specs = dataclasses.replace(inputs, **specs)
+        # A Pallas kernel does not say over which axes its output varies.
+        attend = jax.shard_map(attend, in_specs=(in_specs,), out_specs=split, check_vma=False)
+    output, residual = attend(inputs)
+    return output if residual is None else (output, residual)
 
 
 def _num_devices(axes: tuple[str, ...]) -> int:

@@ -1,26 +1,22 @@
 """Rules of attention masks: what they have in common, and how they combine."""
 
 import abc
-import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, TypeVar, dataclass_transform
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import Array, check_size
 from jaxformer.functional.masks.checks import Integers, aligned
 from jaxformer.functional.masks.tiles import Tile
+from jaxformer.functional.static_numbers import static_numbers
 
-Range = tuple[int, int]
-"""First position, and the position after the last."""
-Part = tuple[Range, Range]
-"""Ranges of queries and of keys."""
-Kind = TypeVar("Kind", bound="type[Mask]")
+Part = tuple[range, range]
+"""Positions of queries and of keys."""
 
 
 class Sizes(NamedTuple):
@@ -70,11 +66,11 @@ class Mask(abc.ABC):
     def allows(self, tile: Tile) -> jax.Array:
         """The mask of a tile, bool `[..., N, t, s]`, size 1 along axes where it does not vary."""
 
-    def visible_part(self, queries: Range, keys: Range) -> Part:
+    def visible_part(self, queries: range, keys: range) -> Part:
         """Ranges outside of which no query sees a key; ignores what is traced."""
         return queries, keys
 
-    def hidden_part(self, queries: Range, keys: Range) -> Part:
+    def hidden_part(self, queries: range, keys: range) -> Part:
         """Ranges outside of which every query sees every key; ignores what is traced."""
         return queries, keys
 
@@ -90,35 +86,7 @@ class Mask(abc.ABC):
     __rand__, __ror__ = __and__, __or__
 
 
-@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(dataclasses.field,))
-def mask_rule(cls: Kind) -> Kind:
-    """Makes a class of rules a frozen dataclass and a pytree."""
-    dataclasses.dataclass(frozen=True, eq=False)(cls)  # which returns the same class
-    names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
-
-    def flatten(mask: Mask) -> tuple[list[Any], tuple]:
-        values = [getattr(mask, name) for name in names]
-        static = tuple(value if _is_static(value) else _LEAF for value in values)
-        return [value for value in values if not _is_static(value)], static
-
-    def unflatten(static: tuple, leaves: Any) -> Any:
-        mask, remaining = object.__new__(cls), iter(leaves)
-        for name, value in zip(names, static, strict=True):
-            object.__setattr__(mask, name, next(remaining) if value is _LEAF else value)
-        return mask
-
-    jax.tree_util.register_pytree_node(cls, flatten, unflatten)
-    return cls
-
-
-_LEAF = "an array, or rules"
-
-
-def _is_static(value: Any) -> bool:
-    return value is None or isinstance(value, int | str | np.generic) or callable(value)
-
-
-@mask_rule
+@static_numbers
 class ArrayMask(Mask):
     """A boolean array: `[T, S]`, or of the rank of `[..., N, T, S]` and broadcastable to it."""
 
@@ -134,7 +102,7 @@ class ArrayMask(Mask):
         return tile.block_of(jnp.asarray(self.values))
 
 
-@mask_rule
+@static_numbers
 class And(Mask):
     """Keys that every rule allows."""
 
@@ -146,14 +114,14 @@ class And(Mask):
     def allows(self, tile: Tile) -> jax.Array:
         return functools.reduce(operator.and_, (rule.allows(tile) for rule in self.rules))
 
-    def visible_part(self, queries: Range, keys: Range) -> Part:
+    def visible_part(self, queries: range, keys: range) -> Part:
         return _common((rule.visible_part for rule in self.rules), queries, keys)
 
-    def hidden_part(self, queries: Range, keys: Range) -> Part:
+    def hidden_part(self, queries: range, keys: range) -> Part:
         return hull(rule.hidden_part(queries, keys) for rule in self.rules)
 
 
-@mask_rule
+@static_numbers
 class Or(Mask):
     """Keys that some rule allows."""
 
@@ -165,14 +133,14 @@ class Or(Mask):
     def allows(self, tile: Tile) -> jax.Array:
         return functools.reduce(operator.or_, (rule.allows(tile) for rule in self.rules))
 
-    def visible_part(self, queries: Range, keys: Range) -> Part:
+    def visible_part(self, queries: range, keys: range) -> Part:
         return hull(rule.visible_part(queries, keys) for rule in self.rules)
 
-    def hidden_part(self, queries: Range, keys: Range) -> Part:
+    def hidden_part(self, queries: range, keys: range) -> Part:
         return _common((rule.hidden_part for rule in self.rules), queries, keys)
 
 
-@mask_rule
+@static_numbers
 class Not(Mask):
     """Keys that a rule hides."""
 
@@ -184,14 +152,14 @@ class Not(Mask):
     def allows(self, tile: Tile) -> jax.Array:
         return ~self.rule.allows(tile)
 
-    def visible_part(self, queries: Range, keys: Range) -> Part:
+    def visible_part(self, queries: range, keys: range) -> Part:
         return self.rule.hidden_part(queries, keys)
 
-    def hidden_part(self, queries: Range, keys: Range) -> Part:
+    def hidden_part(self, queries: range, keys: range) -> Part:
         return self.rule.visible_part(queries, keys)
 
 
-@mask_rule
+@static_numbers
 class Moved(Mask):
     """A rule of positions, for queries and keys that start at others, int or integer `[...]`."""
 
@@ -218,11 +186,24 @@ def as_rule(mask: AnyMask) -> Mask:
     return mask if isinstance(mask, Mask) else ArrayMask(mask)
 
 
+def arrays_of(mask: Any) -> list[Array]:
+    """Arrays that a rule, or several, are made of; other rules have numbers by position."""
+    parts = jax.tree.leaves(mask, is_leaf=lambda part: isinstance(part, ArrayMask))
+    return [part.values for part in parts if isinstance(part, ArrayMask)]
+
+
 def has_array(mask: AnyMask | None) -> bool:
     """Whether a mask is an array, or a rule that is combined with one."""
-    parts = jax.tree.leaves(mask, is_leaf=lambda part: isinstance(part, ArrayMask))
-    in_rule = any(isinstance(part, ArrayMask) for part in parts)
-    return in_rule or not isinstance(mask, Mask | None)
+    return not isinstance(mask, Mask | None) or bool(arrays_of(mask))
+
+
+def map_rules(kind: type[Mask], function: Callable[[Any], Any], mask: Any) -> Any:
+    """The mask with the results of a function of the rules of one class that it is made of."""
+
+    def is_of_kind(part: object) -> bool:
+        return isinstance(part, kind)
+
+    return jax.tree.map(lambda x: function(x) if is_of_kind(x) else x, mask, is_leaf=is_of_kind)
 
 
 def all_rules(*masks: AnyMask | None) -> Mask | None:
@@ -237,26 +218,22 @@ def _flat(rules: Iterable[Mask]) -> Iterator[Mask]:
 
 
 def hull(parts: Iterable[Part]) -> Part:
-    """The smallest ranges around all parts; empty without any."""
-    parts = [part for part in parts if not is_empty(*part)]
+    """The smallest ranges around all parts that are not empty; empty without any."""
+    parts = [part for part in parts if all(part)]
     if not parts:
-        return (0, 0), (0, 0)
-    return tuple(  # type: ignore[return-value]
-        (min(first for first, _ in ranges), max(last for _, last in ranges))
+        return range(0), range(0)
+    queries, keys = (
+        range(min(part.start for part in ranges), max(part.stop for part in ranges))
         for ranges in zip(*parts, strict=True)
     )
+    return queries, keys
 
 
-def _common(narrow: Iterable[Callable[[Range, Range], Part]], queries: Range, keys: Range) -> Part:
+def _common(narrow: Iterable[Callable[[range, range], Part]], queries: range, keys: range) -> Part:
     """The ranges that all functions leave of these."""
     for function in [*narrow] * 2:  # fewer queries may see fewer keys by an earlier rule
         queries, keys = function(queries, keys)
     return queries, keys
-
-
-def is_empty(queries: Range, keys: Range) -> bool:
-    """Whether one of two ranges is empty."""
-    return queries[0] >= queries[1] or keys[0] >= keys[1]
 
 
 def not_in_cache(what: str) -> ShapeError:

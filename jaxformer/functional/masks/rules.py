@@ -13,10 +13,8 @@ from jaxformer.functional.masks.base import (
     Mask,
     Or,
     Part,
-    Range,
     Sizes,
     hull,
-    mask_rule,
     not_in_cache,
 )
 from jaxformer.functional.masks.checks import (
@@ -27,9 +25,10 @@ from jaxformer.functional.masks.checks import (
     window_sides,
 )
 from jaxformer.functional.masks.tiles import Tile, slice_axis
+from jaxformer.functional.static_numbers import static_numbers
 
 
-@mask_rule
+@static_numbers
 class Window(Mask):
     """Keys up to `left` before and `right` after the query's position, None = unbounded.
 
@@ -64,26 +63,30 @@ class Window(Mask):
             allowed = allowed & (distance <= self.right)
         return allowed
 
-    def visible_part(self, queries: Range, keys: Range) -> Part:
+    def visible_part(self, queries: range, keys: range) -> Part:
         if not isinstance(self.offset, int):
             return queries, keys
-        (first, last), (start, stop) = keys, queries
-        first = first if self.left is None else max(first, start + self.offset - self.left)
-        last = last if self.right is None else min(last, stop + self.offset + self.right)
-        return queries, (first, last)
-
-    def hidden_part(self, queries: Range, keys: Range) -> Part:
-        if not isinstance(self.offset, int):
-            return queries, keys
-        (first, last), (start, stop), parts = keys, queries, []
+        start, stop = keys.start, keys.stop
         if self.left is not None:
-            parts.append((queries, (first, min(last, stop - 1 + self.offset - self.left))))
+            start = max(start, queries.start + self.offset - self.left)
         if self.right is not None:
-            parts.append((queries, (max(first, start + 1 + self.offset + self.right), last)))
+            stop = min(stop, queries.stop + self.offset + self.right)
+        return queries, range(start, stop)
+
+    def hidden_part(self, queries: range, keys: range) -> Part:
+        if not isinstance(self.offset, int):
+            return queries, keys
+        parts = []
+        if self.left is not None:
+            before = min(keys.stop, queries.stop - 1 + self.offset - self.left)
+            parts.append((queries, range(keys.start, before)))
+        if self.right is not None:
+            after = max(keys.start, queries.start + 1 + self.offset + self.right)
+            parts.append((queries, range(after, keys.stop)))
         return hull(parts)
 
 
-@mask_rule
+@static_numbers
 class Causal(Window):
     """Keys at or before the query's position: `Window(None, 0)`.
 
@@ -99,7 +102,7 @@ class Causal(Window):
     right: int | None = dataclasses.field(default=0, init=False)
 
 
-@mask_rule
+@static_numbers
 class Lengths(Mask):
     """Hides queries and keys at or beyond the lengths of their rows, such as padding.
 
@@ -131,15 +134,14 @@ class Lengths(Mask):
             allowed = allowed & (query < tile.along_rows(self.queries))
         return allowed
 
-    def visible_part(self, queries: Range, keys: Range) -> Part:
-        (first_query, last_query), (first_key, last_key) = queries, keys
+    def visible_part(self, queries: range, keys: range) -> Part:
         if isinstance(self.queries, int):
-            last_query = min(last_query, self.queries)
+            queries = range(queries.start, min(queries.stop, self.queries))
         if isinstance(self.keys, int):
-            last_key = min(last_key, self.keys)
-        return (first_query, last_query), (first_key, last_key)
+            keys = range(keys.start, min(keys.stop, self.keys))
+        return queries, keys
 
-    def hidden_part(self, queries: Range, keys: Range) -> Part:
+    def hidden_part(self, queries: range, keys: range) -> Part:
         parts = []
         if self.queries is not None:
             parts.append((_beyond(self.queries, queries), keys))
@@ -148,7 +150,7 @@ class Lengths(Mask):
         return hull(parts)
 
 
-@mask_rule
+@static_numbers
 class Prefix(Mask):
     """Prefix language model: all queries see the keys of the prefix, and it is causal beyond.
 
@@ -179,7 +181,7 @@ class Prefix(Mask):
         return Or((Causal(self.offset), Lengths(keys=self.lengths))).allows(tile)
 
 
-@mask_rule
+@static_numbers
 class Segments(Mask):
     """A query attends to the keys of its own segment, such as a packed document.
 
@@ -213,7 +215,7 @@ class Segments(Mask):
         return query == tile.along_keys(slice_axis(key_ids, tile.keys, axis=-1))
 
 
-@mask_rule
+@static_numbers
 class Rule(Mask):
     """A function of positions: `function(query, key, *arrays)`.
 
@@ -237,7 +239,7 @@ class Rule(Mask):
 
     function: Callable[..., Any]
     arrays: tuple[Any, ...] = ()
-    key_range: Callable[[int, int], Range] | None = None
+    key_range: Callable[[int, int], tuple[int, int]] | None = None
 
     def checked(self, sizes: Sizes) -> Mask:
         if not callable(self.function):
@@ -259,19 +261,20 @@ class Rule(Mask):
         )
         return allowed
 
-    def visible_part(self, queries: Range, keys: Range) -> Part:
+    def visible_part(self, queries: range, keys: range) -> Part:
         if self.key_range is None:
             return queries, keys
-        limits = self.key_range(*queries)
+        limits = self.key_range(queries.start, queries.stop)
         if not (isinstance(limits, tuple) and len(limits) == 2 and all(map(is_int, limits))):
             raise ShapeError(f"key_range of Rule must return (first, after the last), got {limits}")
-        return queries, (max(keys[0], limits[0]), min(keys[1], limits[1]))
+        return queries, range(max(keys.start, limits[0]), min(keys.stop, limits[1]))
 
 
-def _beyond(length: Integers, positions: Range) -> Range:
+def _beyond(length: Integers, positions: range) -> range:
     """Positions at or beyond a length; all of them if it is traced."""
-    first, last = positions
-    return (max(first, length), last) if isinstance(length, int) else positions
+    if not isinstance(length, int):
+        return positions
+    return range(max(positions.start, length), positions.stop)
 
 
 def _all_of(tile: Tile) -> jax.Array:

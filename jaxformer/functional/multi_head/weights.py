@@ -3,8 +3,6 @@
 Axes are those of `layer.py`.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from einops import rearrange
@@ -13,7 +11,7 @@ from jaxformer.errors import ConfigError
 from jaxformer.functional.attention import dot_product_attention
 from jaxformer.functional.attention.block import softmax_factors
 from jaxformer.functional.attention.dense import average_values, dense_weights
-from jaxformer.functional.attention.inputs import AttentionInputs, prepare_attention, used_rng
+from jaxformer.functional.attention.inputs import AttentionInputs, prepare_attention
 from jaxformer.functional.checks import check_axes, check_dtype
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.multi_head.attention_function import (
@@ -35,7 +33,7 @@ def read_weights(
         return None, False
     edits = tap is not None and tap.edits("scores", "weights")
     if attention_fn is dot_product_attention:
-        weights = _softmax_weights(_prepared(call), sinks, tap)
+        weights = _softmax_weights(prepare_attention(*call[:-1], **call.options), sinks, tap)
     elif tap is not None and (tap.asks("scores") or tap.edits("weights")):
         raise ConfigError(
             "scores of a custom attention_fn are not known, and its weights cannot be edited, "
@@ -48,15 +46,7 @@ def read_weights(
 
 def average_by_weights(call: AttentionCall, weights: jax.Array) -> jax.Array:
     """Values `[..., T, N, Hv]` averaged by edited weights."""
-    inputs = _prepared(call)
-    rng = used_rng(inputs.static.dropout_rate, call.options.get("dropout_rng"))
-    return average_values(inputs, weights, rng)
-
-
-def _prepared(call: AttentionCall) -> AttentionInputs:
-    without = ("dropout_rng", "implementation")
-    options: Any = {name: v for name, v in call.options.items() if name not in without}
-    return prepare_attention(*call[:-1], **options)
+    return average_values(prepare_attention(*call[:-1], **call.options), weights)
 
 
 def beside_sinks(

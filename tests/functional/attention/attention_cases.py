@@ -55,6 +55,13 @@ def cotangent_of(sizes, dtype=np.float32):
     return normal(*sizes.leading, sizes.T, sizes.N, sizes.Hv, seed=5).astype(dtype)
 
 
+def directions_of(inputs, dtype=np.float32):
+    """In which inputs are moved, to compare slopes with gradients."""
+    return {
+        n: normal(*a.shape, seed=i).astype(dtype) for i, (n, a) in enumerate(inputs.items(), 20)
+    }
+
+
 def evaluate(inputs, options, cotangent, wrap=lambda f: f, **static):
     """Returns the output, and the gradients of its inner product with the cotangent."""
 
@@ -114,7 +121,7 @@ def assert_equals_the_reference(
     structure.pop("implementation", None)
     assert_close(output, oracle.attention(**inputs, **structure), forward)
 
-    directions = {n: normal(*a.shape, seed=i) for i, (n, a) in enumerate(inputs.items(), 20)}
+    directions = directions_of(inputs)
     expected = oracle.slope(
         lambda moved: np.sum(cotangent * oracle.attention(**moved, **structure)),
         inputs,

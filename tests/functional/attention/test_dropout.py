@@ -80,14 +80,10 @@ def test_attention_dropout_is_differentiated_with_the_weights_it_dropped(impleme
     with jax.enable_x64(True):
         options = {"dropout_rng": jax.random.key(3), "mask": cases.HIDING["mask"][1]["mask"]}
         static = {"dropout_rate": RATE, "implementation": implementation}
-        inputs, cotangent = (
-            cases.inputs_of(cases.GROUPED, np.float64),
-            cases.cotangent_of(cases.GROUPED, np.float64),
-        )
+        inputs = cases.inputs_of(cases.GROUPED, np.float64)
+        cotangent = cases.cotangent_of(cases.GROUPED, np.float64)
         _, _, gradients = cases.run(cases.GROUPED, options, static, inputs, cotangent)
-        directions = {
-            n: cases.normal(*a.shape, seed=i) for i, (n, a) in enumerate(inputs.items(), 20)
-        }
+        directions = cases.directions_of(inputs)
         expected = oracle.slope(
             lambda moved: np.sum(cotangent * cases.run(cases.GROUPED, options, static, moved)[1]),
             inputs,

@@ -61,6 +61,6 @@ def test_plan_covers_every_query_and_every_key_that_it_sees(
         assert loop.num_keys == max(widths)  # no wider than its widest block
     assert next_query == num_queries
     assert len(loops) <= max_loops + 1  # and the rest
-    everything = plan.visible_key_range(rule, num_keys, 0, num_queries)
+    everything = plan.visible_key_range(rule, range(num_queries), num_keys)
     columns = np.flatnonzero(seen.any(axis=0))
-    assert everything == ((columns[0], columns[-1] + 1) if columns.size else (0, 0))
+    assert everything == (range(columns[0], columns[-1] + 1) if columns.size else range(0))

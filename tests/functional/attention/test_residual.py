@@ -46,10 +46,7 @@ def assert_residual_and_gradient_equal_the_reference(sizes, options, static, imp
         inputs["bias"] = options.pop("bias").astype(np.float64)
     expected = expected_residual(inputs, options | static)
     cotangents = cotangents_of(sizes, expected)
-    directions = {
-        n: cases.normal(*a.shape, seed=i).astype(np.float64)
-        for i, (n, a) in enumerate(inputs.items(), 20)
-    }
+    directions = cases.directions_of(inputs, np.float64)
 
     @functools.partial(jax.jit, compiler_options=cases.QUICK)
     def evaluate(inputs, options):

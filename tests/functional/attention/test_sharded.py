@@ -12,6 +12,7 @@ from jaxformer.errors import ConfigError
 from jaxformer.functional import dot_product_attention, sharded_attention
 from jaxformer.functional.attention import sharded
 from jaxformer.functional.attention.kernels import splash
+from jaxformer.functional.attention.program import attention_program
 from tests.functional.attention.attention_cases import QUICK, assert_close, normal
 
 B, T = 4, 128
@@ -107,16 +108,16 @@ def test_residual_on_a_mesh_equals_that_of_one_device(mesh):
 def test_each_device_computes_its_own_rows_and_heads(monkeypatch, mesh):
     seen = []
 
-    def note(query, key, value, *positional, **options):
-        seen.append((query.shape, key.shape, options))
-        return dot_product_attention(query, key, value, *positional, **options)
+    def note(inputs):
+        seen.append((inputs.query.shape, inputs.key.shape))
+        return attention_program(inputs)
 
-    monkeypatch.setattr(sharded, "dot_product_attention", note)
+    monkeypatch.setattr(sharded, "attention_program", note)
 
     def shapes(q=SHAPES[0], k=SHAPES[1], **options):
         attend = functools.partial(sharded_attention, **AXES, **options)
         jax.eval_shape(attend, *[jax.ShapeDtypeStruct(shape, jnp.float32) for shape in (q, k, k)])
-        return seen.pop()[:2]
+        return seen.pop()
 
     local, whole = ((1, T, 2, 8), (1, T, 1, 8)), SHAPES[:2]
     assert shapes() == shapes(query_seq_lengths=7, dropout_rate=0.0) == local

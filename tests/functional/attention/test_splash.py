@@ -1,5 +1,6 @@
 """JAX's Splash kernel, interpreted on the CPU, against the oracle; and when it is compiled."""
 
+import functools
 import importlib.util
 import json
 import os
@@ -14,7 +15,7 @@ import pytest
 from jax import export
 
 from jaxformer.config import ModelConfig
-from jaxformer.functional import Causal, Lengths, Prefix, Rule, Window
+from jaxformer.functional import Causal, Lengths, Prefix, Rule, Window, dot_product_attention
 from jaxformer.functional.attention.kernels import splash
 from jaxformer.modules import Stack
 from tests.functional.attention import attention_cases as cases
@@ -132,15 +133,15 @@ def test_widths_that_do_not_fill_lanes_are_not_the_last_axis_of_a_kernel(monkeyp
     built = []
     monkeypatch.setattr(splash, "_kernel", splash._kernel.__wrapped__)
     monkeypatch.setattr(kernels, "BlockSizes", lambda **sizes: built.append(sizes))
-    monkeypatch.setattr(
-        kernels, "make_splash_mha_single_device", lambda *arguments, **options: lambda *arrays: None
-    )
+
+    def of_zeros(*arguments, **options):
+        return lambda query, key, value, *_: jnp.zeros((*query.shape[:-1], value.shape[-1]))
+
+    monkeypatch.setattr(kernels, "make_splash_mha_single_device", of_zeros)
     for width, value_width in ((64, 128), (128, 192)):
-        query, value = jnp.zeros((2, 128, width)), jnp.zeros((2, 128, value_width))
-        setting = splash._Setting(
-            2, 128, 128, (None, None), 0, None, False, jax.tree.structure(()), (128, 128)
-        )
-        splash._attend_row(setting, query, query, value, None)
+        query, value = (jax.ShapeDtypeStruct((128, 3, n), "float32") for n in (width, value_width))
+        attend = functools.partial(dot_product_attention, **SPLASH)
+        assert jax.eval_shape(attend, query, query, value).shape == value.shape
     layouts = [[sizes[f"{name}_layout"] for name in "qkv"] for sizes in built]
     last, not_last = kernels.QKVLayout.HEAD_DIM_MINOR, kernels.QKVLayout.SEQ_MINOR
     assert layouts == [[not_last, not_last, last], [last, last, not_last]]

@@ -74,7 +74,7 @@ def test_attention_and_its_gradient_are_the_same_under(transform, implementation
 
 def test_attention_derivative_is_the_same_forward_as_backward(implementation, batched):
     inputs, options, cotangent = BATCH
-    directions = {n: cases.normal(*a.shape, seed=i) for i, (n, a) in enumerate(inputs.items(), 20)}
+    directions = cases.directions_of(inputs)
 
     @jax.jit
     def push(inputs, directions, options):
@@ -105,9 +105,7 @@ def test_attention_has_a_second_derivative(implementation):
             cases.inputs_of(cases.GROUPED, np.float64),
             {"query_offset": np.array([2, -1])},
         )
-        directions = {
-            n: cases.normal(*a.shape, seed=i) for i, (n, a) in enumerate(inputs.items(), 20)
-        }
+        directions = cases.directions_of(inputs)
 
         def slope(distance):
             moved = {n: a + distance * directions[n] for n, a in inputs.items()}

@@ -1,12 +1,14 @@
 """cuDNN's fused attention, through `jax.nn`, for the calls that it supports."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 from einops import pack, rearrange, unpack
 
 from jaxformer.functional import platforms
 from jaxformer.functional.attention.inputs import AttentionInputs
-from jaxformer.functional.attention.kernels.inputs import keep_real, zero_hidden
+from jaxformer.functional.attention.kernels.zeros import keep_real, zero_hidden
 from jaxformer.functional.checks import is_symbolic
 from jaxformer.functional.masks.parts import mask_parts
 from jaxformer.functional.masks.rules import Lengths
@@ -96,11 +98,8 @@ def _compute_capability() -> float:
     return float(getattr(jax.local_devices()[0], "compute_capability", "8.0"))
 
 
-def cudnn_attention(
-    inputs: AttentionInputs, dropout_rng: jax.Array | None
-) -> tuple[jax.Array, None]:
+def cudnn_attention(inputs: AttentionInputs) -> tuple[jax.Array, None]:
     """`dot_product_attention` with cuDNN, for calls that `why_not_cudnn` allows."""
-    del dropout_rng  # dropout is not supported
     parts, leading = mask_parts(inputs.mask), inputs.query.shape[:-3]
     num_queries, num_keys = inputs.query.shape[-3], inputs.key.shape[-3]
     query_lengths = key_lengths = real = None
@@ -114,7 +113,7 @@ def cudnn_attention(
         )
         # A query of a row without keys is not real, either.
         real = jnp.where(key_lengths == 0, 0, query_lengths)
-        inputs = inputs._replace(query=keep_real(inputs.query, real, 0))
+        inputs = dataclasses.replace(inputs, query=keep_real(inputs.query, real))
         tile = Tile((0, 1), (0, num_keys), leading)
         inputs = zero_hidden(inputs, Lengths(keys=key_lengths).allows(tile)[..., 0, :])
         # cuDNN does not specify a length of 0. Such a row gets one key and value, zeroed above, so
@@ -137,4 +136,4 @@ def cudnn_attention(
     )
     (output,) = unpack(output, leading_axes, "* t n h")
     # cuDNN does not specify rows beyond the query's length.
-    return keep_real(output, real, 0), None
+    return keep_real(output, real), None

@@ -12,14 +12,13 @@ import jax
 import jax.numpy as jnp
 from einops import rearrange, unpack
 
-from jaxformer.functional import platforms
 from jaxformer.functional.attention.block import OUTPUT
 from jaxformer.functional.attention.inputs import AttentionInputs
-from jaxformer.functional.attention.kernels.inputs import keep_real, visible_keys, zero_hidden
 from jaxformer.functional.attention.kernels.splash_mask import splash_mask
+from jaxformer.functional.attention.kernels.zeros import keep_real, visible_keys, zero_hidden
 from jaxformer.functional.attention.plan import plan_loops, visible_key_range
 from jaxformer.functional.checks import is_symbolic
-from jaxformer.functional.masks.base import ArrayMask
+from jaxformer.functional.masks.base import arrays_of
 from jaxformer.functional.masks.parts import mask_parts
 from jaxformer.functional.masks.rules import Lengths, Segments
 from jaxformer.functional.masks.tiles import Tile
@@ -49,13 +48,13 @@ class _Setting(NamedTuple):
     interpret: bool
     rest: Any  # structure of further rules, which have no arrays
     real: tuple[int, int]  # lengths before padding
+    fill_lanes: tuple[bool, bool]  # whether keys and values are multiples of the lanes wide
 
 
 def why_not_splash(inputs: AttentionInputs, platform: str) -> str | None:
     """First reason why Splash does not support a call on a platform, or None if it does."""
     num_queries, num_keys = inputs.query.shape[-3], inputs.key.shape[-3]
     parts, widths = mask_parts(inputs.mask), (inputs.query.shape[-1], inputs.value.shape[-1])
-    rest = jax.tree.leaves(parts.rest, is_leaf=lambda part: isinstance(part, ArrayMask))
     arrays = [leaf for leaf in jax.tree.leaves(inputs) if isinstance(leaf, jax.Array)]
     axes = max(automatic_axes(), *map(axes_of, arrays), key=lambda sizes: math.prod(sizes.values()))
     reasons = (
@@ -81,12 +80,9 @@ def why_not_splash(inputs: AttentionInputs, platform: str) -> str | None:
         (inputs.static.return_residual, "its log-sum-exp has no gradient"),
         (inputs.static.precision is not None, "the precision of its products cannot be chosen"),
         (inputs.static.dropout_rate > 0, "it has no dropout"),
+        (bool(arrays_of(parts.rest)), "it takes no mask as an array"),
         (
-            any(isinstance(part, ArrayMask) for part in rest),
-            "it takes no mask as an array",
-        ),
-        (
-            bool(rest),
+            bool(jax.tree.leaves(parts.rest)),
             "of masks other than windows, lengths and segments, all but the queries and keys must "
             "be known at trace time, got arrays",
         ),
@@ -112,31 +108,27 @@ def why_not_splash(inputs: AttentionInputs, platform: str) -> str | None:
     return next((reason for applies, reason in reasons if applies), None)
 
 
-_Ids = tuple[jax.Array, jax.Array] | None
-
-
-def splash_attention(
-    inputs: AttentionInputs, dropout_rng: jax.Array | None
-) -> tuple[jax.Array, None]:
+def splash_attention(inputs: AttentionInputs) -> tuple[jax.Array, None]:
     """`dot_product_attention` with Splash; Pallas refuses to compile it for other platforms."""
-    return _attend(inputs, dropout_rng, _INTERPRET), None
+    return _attend(inputs, _INTERPRET), None
 
 
-@platforms.jit_with_numbers
-def _attend(inputs: AttentionInputs, dropout_rng: jax.Array | None, interpret: bool) -> jax.Array:
+@functools.partial(jax.jit, static_argnums=1)
+def _attend(inputs: AttentionInputs, interpret: bool) -> jax.Array:
     """Output `[..., T, N, Hv]`; lengths are padded to multiples of a block."""
-    del dropout_rng  # dropout is not supported
+    from jax.experimental.pallas.ops.tpu.splash_attention import SegmentIds
+
     parts, static = mask_parts(inputs.mask), inputs.static
     num_queries, num_heads = inputs.query.shape[-3:-1]
     num_keys = inputs.key.shape[-3]
-    if visible_key_range(inputs.mask, num_keys, 0, num_queries) == (0, 0):
+    if not visible_key_range(inputs.mask, range(num_queries), num_keys):
         return jnp.zeros((*inputs.query.shape[:-1], inputs.value.shape[-1]), inputs.query.dtype)
     loops = plan_loops(inputs.mask, num_queries, num_keys, _LARGEST_BLOCK)
     real = functools.partial(keep_real, lengths=parts.lengths.queries)
     inputs = zero_hidden(inputs, visible_keys(inputs, loops))
     # The kernel has no scale. The query is scaled in float32 and rounded once, which is exact if
     # the scale is a power of two (H = 64 or 256). A product in bfloat16 would round the scale, too.
-    query = real(inputs.query, fill=0).astype(jnp.float32) * static.scale
+    query = real(inputs.query).astype(jnp.float32) * static.scale
     query = query.astype(inputs.query.dtype)
     query, key, value = (_padded_heads(array) for array in (query, inputs.key, inputs.value))
     left, right, offset = parts.window.left, parts.window.right, parts.window.offset
@@ -149,29 +141,15 @@ def _attend(inputs: AttentionInputs, dropout_rng: jax.Array | None, interpret: b
     setting = _Setting(
         num_heads, query.shape[-2], key.shape[-2], window, offset, static.softcap, interpret,
         rest=jax.tree.structure(parts.rest), real=(num_queries, num_keys),
+        fill_lanes=(key.shape[-1] % _LANES == 0, value.shape[-1] % _LANES == 0),
     )  # fmt: skip
-    attend_row = functools.partial(_attend_row, setting)
-    output = jax.vmap(attend_row)(query, key, value, _segment_ids(inputs, setting))
-    return real(_queries_first(output, inputs), fill=0)
-
-
-def _queries_first(array: jax.Array, inputs: AttentionInputs) -> jax.Array:
-    """`[..., T, N, V]` of `[B, N, T', V]`."""
-    array = rearrange(array[:, :, : inputs.query.shape[-3]], "b n t v -> b t n v")
-    (array,) = unpack(array, [inputs.query.shape[:-3]], "* t n v")
-    return array
-
-
-def _attend_row(
-    setting: _Setting, query: jax.Array, key: jax.Array, value: jax.Array, ids: _Ids
-) -> Any:
-    """Output `[N, T', Hv]` of one row."""
-    from jax.experimental.pallas.ops.tpu.splash_attention import SegmentIds
-
-    sinks = jnp.full(setting.num_heads, _SINK, jnp.float32)
-    fill_lanes = (array.shape[-1] % _LANES == 0 for array in (key, value))
-    kernel = _kernel(setting, *fill_lanes)
-    return kernel(query, key, value, None if ids is None else SegmentIds(*ids), sinks)
+    kernel, sinks = _kernel(setting), jnp.full(num_heads, _SINK, jnp.float32)
+    ids = _segment_ids(inputs, setting)
+    ids = None if ids is None else SegmentIds(*ids)
+    output = jax.vmap(lambda *row: kernel(*row, sinks))(query, key, value, ids)  # [B, N, T', Hv]
+    output = rearrange(output[:, :, :num_queries], "b n t v -> b t n v")
+    (output,) = unpack(output, [inputs.query.shape[:-3]], "* t n v")
+    return real(output)
 
 
 def _padded_heads(array: jax.Array) -> jax.Array:
@@ -182,7 +160,7 @@ def _padded_heads(array: jax.Array) -> jax.Array:
     return jnp.pad(array, ((0, 0), (0, 0), (0, -array.shape[-2] % unit), (0, 0)))
 
 
-def _segment_ids(inputs: AttentionInputs, setting: _Setting) -> _Ids:
+def _segment_ids(inputs: AttentionInputs, setting: _Setting) -> tuple[jax.Array, jax.Array] | None:
     """Ids of queries `[B, T']` and keys `[B, S']`; padding matches no query; None = one segment."""
     # Queries that are not real need no id: their outputs are replaced afterwards.
     parts, leading = mask_parts(inputs.mask), inputs.query.shape[:-3]
@@ -214,7 +192,7 @@ def _segment_ids(inputs: AttentionInputs, setting: _Setting) -> _Ids:
 
 
 @functools.lru_cache(maxsize=64)
-def _kernel(setting: _Setting, keys_fill_lanes: bool, values_fill_lanes: bool) -> Any:
+def _kernel(setting: _Setting) -> Any:
     """Kernel of `[N, T', H]`, `[K, S', H]`, `[K, S', Hv]`, segment ids and sinks `[N]`."""
     from jax.experimental.pallas.ops.tpu import splash_attention as splash
 
@@ -224,7 +202,7 @@ def _kernel(setting: _Setting, keys_fill_lanes: bool, values_fill_lanes: bool) -
     # Of the last axis, a TPU stores whole lanes: a width such as 64 is not last, but the length is.
     of_keys, of_values = (
         splash.QKVLayout.HEAD_DIM_MINOR if fills else splash.QKVLayout.SEQ_MINOR
-        for fills in (keys_fill_lanes, values_fill_lanes)
+        for fills in setting.fill_lanes
     )
     blocks = splash.BlockSizes(
         block_q=queries, block_kv=keys, block_kv_compute=keys,

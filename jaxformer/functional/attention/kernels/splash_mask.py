@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxformer.functional.masks.base import And, is_empty
+from jaxformer.functional.masks.base import And
 from jaxformer.functional.masks.tiles import Tile
 
 
@@ -44,13 +44,11 @@ def splash_mask(
             allowed = np.zeros([len(part) for part in parts], bool)
             # Padding is not shown to a user's function.
             queries, keys = (
-                (part[0], max(part[0], min(part[-1] + 1, size)))
-                for part, size in zip(parts, real, strict=True)
+                part[: max(0, size - part.start)] for part, size in zip(parts, real, strict=True)
             )
-            if not is_empty(*self.rule.visible_part(queries, keys)):
-                num_queries, num_keys = queries[1] - queries[0], keys[1] - keys[0]
-                tile = Tile((queries[0], num_queries), (keys[0], num_keys))
-                allowed[:num_queries, :num_keys] = self.rule.allows(tile)[0]
+            if all(self.rule.visible_part(queries, keys)):
+                tile = Tile((queries.start, len(queries)), (keys.start, len(keys)))
+                allowed[: len(queries), : len(keys)] = self.rule.allows(tile)[0]
             return allowed
 
     windowed = window != (None, None)

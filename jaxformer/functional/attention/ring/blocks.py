@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from einops import rearrange
 
-from jaxformer.functional.masks.base import And, Mask, Moved, all_rules, is_empty
+from jaxformer.functional.masks.base import And, Mask, Moved, all_rules
 from jaxformer.functional.masks.parts import MaskParts
 from jaxformer.functional.masks.rules import Window
 
@@ -29,9 +29,9 @@ def plan_blocks(mask: MaskParts, num_chunks: int, length: int) -> tuple[list[Blo
     numbers = np.zeros((num_chunks, num_chunks), np.int32)
     rules = mask.window, _rest(mask)
     for chunks in np.ndindex(*numbers.shape):
-        queries, keys = ((chunk * length, (chunk + 1) * length) for chunk in chunks)
-        if not is_empty(*And(rules).visible_part(queries, keys)):
-            window, rest = (not is_empty(*rule.hidden_part(queries, keys)) for rule in rules)
+        queries, keys = (range(chunk * length, (chunk + 1) * length) for chunk in chunks)
+        if all(And(rules).visible_part(queries, keys)):
+            window, rest = (all(rule.hidden_part(queries, keys)) for rule in rules)
             kind = BlockKind(window, rest, window and queries == keys)
             numbers[chunks] = kinds.setdefault(kind, len(kinds) + 1)
     return [*kinds], jnp.where(_may_be_visible(mask, num_chunks, length), numbers, 0)

@@ -1,26 +1,24 @@
 """Ring attention under a mapped axis: every device calls it with its slice of the sequence."""
 
+import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 
 import jax
 from einops import rearrange
 
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention.inputs import (
+    AttentionInputs,
     AttentionKeywords,
     prepare_attention,
     split_bias,
-    used_rng,
 )
-from jaxformer.functional.attention.program import check_implementation
 from jaxformer.functional.attention.ring.order import from_ring_order, mapped_size
-from jaxformer.functional.attention.ring.rounds import Keys, Ring, Shared, attend
+from jaxformer.functional.attention.ring.rounds import attend
 from jaxformer.functional.checks import Array, check_keywords
-from jaxformer.functional.masks.base import AnyMask, Mask, Sizes, all_rules, has_array
+from jaxformer.functional.masks.base import Mask, Sizes, all_rules, has_array, map_rules
 from jaxformer.functional.masks.checks import read_lengths
-from jaxformer.functional.masks.parts import mask_parts
 from jaxformer.functional.masks.rules import Lengths, Segments
 from jaxformer.functional.positions.biases import PositionBias
 from jaxformer.functional.sharding import varying_alike
@@ -92,19 +90,11 @@ def ring_attention(
     """
     check_keywords("ring_attention", options, AttentionKeywords)
     refuse_for_ring(bias, mask, options)
-    rest = cast("dict[str, Any]", options)
-    size, implementation = mapped_size(axis_name), rest.pop("implementation", "auto")
-    if check_implementation(implementation) in ("cudnn", "splash"):
-        raise ConfigError(
-            f"implementation={implementation!r} cannot serve ring attention, which merges blocks "
-            "whose positions depend on the device, and calls no kernel; pass 'auto' or 'chunked'"
-        )
+    size = mapped_size(axis_name)
+    rest: dict[str, Any] = {**options, "query_offset": 0}
     names = ("query_seq_lengths", "key_value_seq_lengths")
     lengths = {name: rest.pop(name, None) for name in names}
-    dropout_rng = rest.pop("dropout_rng", None)
-    inputs = prepare_attention(
-        query, key, value, bias, **rest | {"query_offset": 0, "return_residual": True}
-    )
+    inputs = prepare_attention(query, key, value, bias, return_residual=True, **rest)
     *leading, num_tokens, num_heads, _ = inputs.query.shape
     if inputs.key.shape[-3] != num_tokens or num_tokens == 0 or num_tokens % 2:
         raise ShapeError(
@@ -117,31 +107,39 @@ def ring_attention(
     real = Lengths(*(
         read_lengths(name, array, whole.leading, whole.num_keys) for name, array in lengths.items()
     ))  # fmt: skip
+    rules = map_rules(
+        Segments, lambda segments: segments.checked(here), all_rules(inputs.mask, real, mask)
+    )
+    rules = gather_segments(rules, axis_name).checked(whole)
+    return attend_on_ring(dataclasses.replace(inputs, mask=rules), axis_name)
 
-    def of_all_devices(segments: Segments) -> Segments:
-        gather = functools.partial(jax.lax.all_gather, axis_name=axis_name, tiled=True)
-        return jax.tree.map(
-            lambda ids: from_ring_order(gather(ids, axis=ids.ndim - 1), size, axis=-1),
-            segments.checked(here),
+
+def attend_on_ring(inputs: AttentionInputs, axis_name: str) -> jax.Array:
+    """`ring_attention` of checked inputs, with the residual and the mask of the whole sequence."""
+    if inputs.implementation in ("cudnn", "splash"):
+        raise ConfigError(
+            f"implementation={inputs.implementation!r} cannot serve ring attention, which merges "
+            "blocks whose positions depend on the device, and calls no kernel; pass 'auto' or "
+            "'chunked'"
         )
-
-    rules = map_segments(of_all_devices, all_rules(inputs.mask, real, mask)).checked(whole)
-    shared = Shared(mask_parts(rules), used_rng(inputs.static.dropout_rate, dropout_rng))
-    in_halves = functools.partial(rearrange, pattern="... (half t) n h -> half ... t n h", half=2)
-    arrays = in_halves(inputs.query), Keys(in_halves(inputs.key), in_halves(inputs.value))
-    marked = varying_alike((*arrays, inputs.position_bias, shared, jax.lax.axis_index(axis_name)))
-    output = attend(Ring(axis_name, size, inputs.static, implementation), *marked[:-1])
-    output = rearrange(output, "half ... t n h -> ... (half t) n h")
+    halves: dict[str, Any] = {
+        name: rearrange(getattr(inputs, name), "... (half t) n h -> half ... t n h", half=2)
+        for name in ("query", "key", "value")
+    }
+    in_halves = dataclasses.replace(inputs, **halves)
+    in_halves, _ = varying_alike((in_halves, jax.lax.axis_index(axis_name)))
+    output = rearrange(attend(axis_name, in_halves), "half ... t n h -> ... (half t) n h")
     return output.astype(inputs.query.dtype)
 
 
-def map_segments(function: Callable[[Segments], Any], mask: AnyMask | None) -> Any:
-    """The mask with the results of a function of its segments, whose ids are split like tokens."""
+def gather_segments(mask: Mask | None, axis_name: str) -> Any:
+    """The mask with the segment ids of all devices, in the original order of the sequence."""
 
-    def is_segments(part: object) -> bool:
-        return isinstance(part, Segments)
+    def gather(ids: jax.Array) -> Any:
+        ids = jax.lax.all_gather(ids, axis_name, axis=ids.ndim - 1, tiled=True)
+        return from_ring_order(ids, jax.lax.axis_size(axis_name), axis=-1)
 
-    return jax.tree.map(lambda x: function(x) if is_segments(x) else x, mask, is_leaf=is_segments)
+    return map_rules(Segments, functools.partial(jax.tree.map, gather), mask)
 
 
 def refuse_for_ring(bias: Any, mask: Any, options: AttentionKeywords) -> None:

@@ -10,19 +10,18 @@ from jax.sharding import PartitionSpec
 
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention.inputs import (
+    AttentionInputs,
     AttentionKeywords,
-    MaskKeywords,
     prepare_attention,
-    used_rng,
 )
 from jaxformer.functional.attention.ring.local import (
-    map_segments,
+    attend_on_ring,
+    gather_segments,
     refuse_for_ring,
-    ring_attention,
 )
 from jaxformer.functional.attention.ring.order import exchange_chunks
 from jaxformer.functional.checks import Array, as_arrays, check_axes, check_keywords, static_bool
-from jaxformer.functional.masks.base import Mask
+from jaxformer.functional.masks.base import Mask, map_rules
 from jaxformer.functional.masks.rules import Rule, Segments
 from jaxformer.functional.positions.biases import AlibiBias, PositionBias
 
@@ -105,26 +104,21 @@ def sharded_ring_attention(
     query, key, value = as_arrays(query=query, key=key, value=value)
     sizes = check_axes("query", query, "B T N H")
     sizes |= check_axes("key", key, "B T K H", sizes)
-    check_axes("value", value, "B T K Hv", sizes)
     for axis, called, axes, per_device in (
-        ("B", "batch size B", batch_axes, 1),
         ("T", "sequence length T of query and key", (axis_name,), 2),
+        ("B", "batch size B", batch_axes, 1),
         ("N", "number of heads N of the query", head_axes, 1),
         ("K", "number of heads K of key and value", head_axes, 1),
     ):
-        if sizes[axis] % (parts := per_device * math.prod(mesh.shape[name] for name in axes)):
+        parts = per_device * math.prod(mesh.shape[name] for name in axes)
+        if sizes[axis] % parts or sizes["T"] == 0:
             raise ShapeError(
                 f"the {called} must be a multiple of {parts}, {per_device} for each device of the "
                 f"mesh axes {axes}, got {sizes[axis]}; pad it, or choose another mesh"
             )
-    rest: dict[str, Any] = {**options}
-    rng = used_rng(rest.get("dropout_rate", 0.0), rest.pop("dropout_rng", None))
-    keywords = {name: rest.pop(name) for name in MaskKeywords.__annotations__ if name in rest}
-    inputs = prepare_attention(query, key, value, bias, mask, **keywords)
-    arrays: dict[str, Any] = {"query": query, "key": key, "value": value}
+    inputs = prepare_attention(query, key, value, bias, mask, return_residual=True, **options)
     split = PartitionSpec(batch_axes, axis_name)
     heads, rows = PartitionSpec(*split, head_axes), PartitionSpec(batch_axes)
-    specs: dict[str, Any] = dict.fromkeys(arrays, heads)
 
     def specs_of_rule(rule: Any) -> Any:
         if not isinstance(rule, Rule):
@@ -133,25 +127,31 @@ def sharded_ring_attention(
         specs = tuple(rows if is_by_row else PartitionSpec() for is_by_row in by_row)
         return dataclasses.replace(rule, arrays=specs)
 
-    arrays |= {"mask": inputs.mask, "bias": inputs.position_bias}
+    specs: dict[str, Any] = dict.fromkeys(("query", "key", "value"), heads)
+    specs["position_bias"] = PartitionSpec(*[None] * (not isinstance(bias, AlibiBias)), head_axes)
     specs["mask"] = jax.tree.map(
         specs_of_rule, inputs.mask, is_leaf=lambda part: isinstance(part, Segments | Rule)
     )
-    specs["bias"] = PartitionSpec(*[None] * (not isinstance(bias, AlibiBias)), head_axes)
+    specs["dropout_rng"] = PartitionSpec()
     move = functools.partial(exchange_chunks, axis_name=axis_name, axis=1)
 
-    def attend(arrays: dict[str, Any], rng: jax.Array | None) -> jax.Array:
-        for axis in (*batch_axes, *head_axes):
-            if rng is not None:
+    def attend(inputs: AttentionInputs) -> jax.Array:
+        arrays, mask, rng = (inputs.query, inputs.key, inputs.value), inputs.mask, None
+        if inputs.dropout_rng is not None:
+            rng = inputs.dropout_rng
+            for axis in (*batch_axes, *head_axes):
                 rng = jax.random.fold_in(rng, jax.lax.axis_index(axis))
         if not layout.in_ring_order:
-            arrays |= {name: move(arrays[name]) for name in ("query", "key", "value")}
-            arrays["mask"] = map_segments(functools.partial(jax.tree.map, move), arrays["mask"])
-        output = ring_attention(**arrays, **rest, axis_name=axis_name, dropout_rng=rng)
+            arrays = jax.tree.map(move, arrays)
+            mask = map_rules(Segments, functools.partial(jax.tree.map, move), mask)
+        changes: dict[str, Any] = dict(zip(("query", "key", "value"), arrays, strict=True))
+        mask = gather_segments(mask, axis_name)
+        inputs = dataclasses.replace(inputs, **changes, mask=mask, dropout_rng=rng)
+        output = attend_on_ring(inputs, axis_name)
         return output if layout.in_ring_order else move(output, back=True)
 
-    in_specs = specs, PartitionSpec()
-    return jax.shard_map(attend, mesh=mesh, in_specs=in_specs, out_specs=heads)(arrays, rng)
+    in_specs = dataclasses.replace(inputs, **specs)
+    return jax.shard_map(attend, mesh=mesh, in_specs=(in_specs,), out_specs=heads)(inputs)
 
 
 def exchange(x: jax.Array, layout: RingLayout, *, back: bool = False) -> jax.Array:

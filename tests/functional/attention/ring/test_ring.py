@@ -211,12 +211,6 @@ def test_memory_of_a_device_falls_with_the_number_of_devices():
     assert gradient_memory(8, 1024) < gradient_memory(2, 1024) / 3
 
 
-# Order and positions.
-
-
-# Other options.
-
-
 def test_ring_runs_on_any_mapped_axis():
     query, key, value, _ = inputs_of()
     by_device = [

@@ -1,5 +1,6 @@
-"""Inputs of fused kernels: zeros in place of what no query sees, which a kernel would multiply."""
+"""Zeros in place of what no query sees, which a fused kernel would multiply."""
 
+import dataclasses
 import functools
 
 import jax
@@ -24,11 +25,11 @@ def visible_keys(inputs: AttentionInputs, loops: tuple[BlockLoop, ...]) -> jax.A
         and not mask_parts(inputs.mask).rest
     ):
         # Only ints of windows and lengths hide keys, and they determine which: nothing to compute.
-        first, last = visible_key_range(inputs.mask, num_keys, 0, inputs.query.shape[-3])
-        if (first, last) == (0, num_keys):
+        seen = visible_key_range(inputs.mask, range(inputs.query.shape[-3]), num_keys)
+        if len(seen) == num_keys:
             return None
         keys = jnp.arange(num_keys)
-        return to_rank((keys >= first) & (keys < last), inputs.query.ndim - 1)
+        return to_rank((keys >= seen.start) & (keys < seen.stop), inputs.query.ndim - 1)
     # Block by block, so that no [T, S] mask is held, from that of no queries, for its shape.
     visible = _visible_to(inputs, (0, 0), (0, num_keys))
     visible = jnp.broadcast_to(visible, (*visible.shape[:-1], num_keys))
@@ -64,16 +65,17 @@ def zero_hidden(inputs: AttentionInputs, visible: jax.Array | None) -> Attention
         kv_heads = inputs.key.shape[-2]
         visible = rearrange(visible, "... (k g) s -> ... k g s", k=kv_heads).any(axis=-2)
     visible = rearrange(visible, "... k s -> ... s k 1")
-    return inputs._replace(key=_keep(visible, inputs.key), value=_keep(visible, inputs.value))
+    key, value = (_keep(visible, array) for array in (inputs.key, inputs.value))
+    return dataclasses.replace(inputs, key=key, value=value)
 
 
-def keep_real(array: jax.Array, lengths: Integers | None, fill: float) -> jax.Array:
-    """`[..., T, N, H]` with a value in place of queries at or beyond their length, `[...]`."""
+def keep_real(array: jax.Array, lengths: Integers | None) -> jax.Array:
+    """`[..., T, N, H]` with zeros in place of queries at or beyond their length, `[...]`."""
     if lengths is None:
         return array
     tile = Tile((0, array.shape[-3]), (0, 1), array.shape[:-3])
     real = rearrange(Lengths(queries=lengths).allows(tile), "... 1 t 1 -> ... t 1 1")
-    return jnp.where(jnp.broadcast_to(real, array.shape), array, fill)
+    return _keep(real, array)
 
 
 def _keep(visible: jax.Array, array: jax.Array) -> jax.Array:
