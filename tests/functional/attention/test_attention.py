@@ -151,26 +151,21 @@ def test_attention_in_low_precision_rounds_only_its_results(dtype, implementatio
     cases.assert_close(gradients["bias"], exact_gradients["bias"], 1e-5)
 
 
-@EACH
-def test_attention_scores_do_not_overflow_in_float16(implementation):
-    inputs = cases.inputs_of(cases.GROUPED, np.float16)
-    inputs["query"], inputs["key"] = inputs["query"] * 200, inputs["key"] * 200
-    _, output, gradients = cases.run(
-        cases.GROUPED, {}, {"scale": 1e-3, "implementation": implementation}, inputs
-    )
-    cases.assert_close(output, oracle.attention(**inputs, scale=1e-3), 1e-3)
-    assert all(np.isfinite(g).all() for g in gradients.values())
+LARGE_SCORES = {
+    "beyond float16": (np.float16, lambda array: array * 200, 1e-3, 1e-3),
+    "in the thousands": (np.float32, np.round, 1000.0, 1e-6),
+}
 
 
 @EACH
-def test_attention_is_exact_for_scores_in_the_thousands(implementation):
-    inputs = cases.inputs_of(cases.GROUPED)
-    for name in ("query", "key"):
-        inputs[name] = np.round(inputs[name])
-    _, output, gradients = cases.run(
-        cases.GROUPED, {}, {"scale": 1000.0, "implementation": implementation}, inputs
-    )
-    cases.assert_close(output, oracle.attention(**inputs, scale=1000.0), 1e-6)
+@pytest.mark.parametrize("case", LARGE_SCORES.values(), ids=LARGE_SCORES)
+def test_attention_is_exact_for_large_scores(case, implementation):
+    dtype, enlarge, scale, tolerance = case
+    inputs = cases.inputs_of(cases.GROUPED, dtype)
+    inputs |= {name: enlarge(inputs[name]) for name in ("query", "key")}
+    static = {"scale": scale, "implementation": implementation}
+    _, output, gradients = cases.run(cases.GROUPED, {}, static, inputs)
+    cases.assert_close(output, oracle.attention(**inputs, scale=scale), tolerance)
     assert all(np.isfinite(g).all() for g in gradients.values())
 
 

@@ -209,17 +209,21 @@ STRUCTURES = {
 }
 
 
+def traced(implementation="chunked", shape=(1, LONG, 2, 64), **options):
+    """The program of attention and its gradients."""
+    shape = jax.ShapeDtypeStruct(shape, jnp.float32)
+    return jax.make_jaxpr(by(implementation, **options))(shape, shape, shape).jaxpr
+
+
+def largest(jaxpr):
+    """Size of the largest array of a program."""
+    return max(map(math.prod, cases.shapes_of(jaxpr, set())))
+
+
 @pytest.mark.parametrize("options", STRUCTURES.values(), ids=STRUCTURES)
 def test_chunked_draws_no_mask_of_all_queries_and_keys(options):
-    shape = jax.ShapeDtypeStruct((1, LONG, 2, 64), jnp.float32)
-    shapes = cases.shapes_of(
-        jax.make_jaxpr(by("chunked", **options))(shape, shape, shape).jaxpr, set()
-    )
-    assert max(map(math.prod, shapes)) <= LONG * LONG / 8  # a block of 512 queries
-    dense = cases.shapes_of(
-        jax.make_jaxpr(by("dense", **options))(shape, shape, shape).jaxpr, set()
-    )
-    assert max(map(math.prod, dense)) >= LONG * LONG
+    assert largest(traced(**options)) <= LONG * LONG / 8  # a block of 512 queries
+    assert largest(traced("dense", **options)) >= LONG * LONG
 
 
 def primitives(jaxpr):
@@ -229,23 +233,15 @@ def primitives(jaxpr):
 
 
 def test_chunked_of_few_blocks_slices_at_fixed_places():
-    shape = jax.ShapeDtypeStruct((1, LONG, 2, 64), jnp.float32)
-
-    def used(**options):
-        program = jax.make_jaxpr(by("chunked", **options))(shape, shape, shape)
-        return primitives(program.jaxpr)
-
     # The gradient of a gather writes all keys anew for each block; that of a slice is a pad.
-    assert "slice" in used(is_causal=True)
-    assert not {"dynamic_slice", "gather"} & used(is_causal=True)
-    assert "gather" in used(local_window_size=64)  # too many blocks to compile each
+    used = primitives(traced(is_causal=True))
+    assert "slice" in used and not {"dynamic_slice", "gather"} & used
+    assert "gather" in primitives(traced(local_window_size=64))  # too many blocks to compile each
 
 
 @pytest.mark.parametrize("shape", [(16, 256, 6, 1), (8, 512, 8, 1), (1, 1024, 8, 1)], ids=str)
 def test_chunked_weights_of_the_heads_computed_at_once_fit_a_cache(shape):
-    shape = jax.ShapeDtypeStruct(shape, jnp.float32)
-    program = jax.make_jaxpr(by("chunked", is_causal=True))(shape, shape, shape)
-    assert max(map(math.prod, cases.shapes_of(program.jaxpr, set()))) == 2**19  # 2 MiB
+    assert largest(traced(shape=shape, is_causal=True)) == 2**19  # 2 MiB
 
 
 def products(jaxpr, times=1):
@@ -275,13 +271,7 @@ def products(jaxpr, times=1):
     ids=str,
 )
 def test_chunked_skips_what_is_hidden(options, share):
-    shape = jax.ShapeDtypeStruct((1, LONG, 2, 64), jnp.float32)
-
-    def count(**options):
-        program = jax.make_jaxpr(functools.partial(by("chunked", **options)))(shape, shape, shape)
-        return products(program.jaxpr)
-
-    assert 0 < count(**options) <= share * count()
+    assert 0 < products(traced(**options)) <= share * products(traced())
 
 
 def test_key_of_dropout_may_be_a_raw_one_of_numpy():

@@ -10,6 +10,7 @@ import pytest
 from jaxformer.functional import dot_product_attention
 from tests.functional import oracle
 from tests.functional.attention import attention_cases as cases
+from tests.functional.attention.test_unattended import assert_poison_changes_nothing
 
 DROPPING = cases.Sizes((2,), 31, 37, 6, 3, 5, 41)  # values: the unit vectors, and 4 more columns
 RATE = 0.25
@@ -97,10 +98,5 @@ def test_attention_dropout_is_differentiated_with_the_weights_it_dropped(impleme
 def test_attention_dropout_keeps_poison_out(implementation):
     static = {"dropout_rate": RATE, "implementation": implementation}
     options = cases.HIDING["mask"][1] | {"dropout_rng": jax.random.key(0)}
-    _, keys = cases.unattended(*cases.HIDING["mask"])
-    outcomes = []
-    for poison in (0, np.nan):
-        inputs = cases.inputs_of(cases.GROUPED)
-        inputs["key"][keys] = inputs["value"][keys] = poison
-        outcomes.append(cases.run(cases.GROUPED, options, static, inputs, optimized=True)[1:])
-    cases.assert_same_bits(*outcomes)
+    unseen = cases.unattended(*cases.HIDING["mask"])
+    assert_poison_changes_nothing(cases.GROUPED, options, static, unseen=unseen)

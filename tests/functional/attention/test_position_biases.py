@@ -12,6 +12,7 @@ from jaxformer.errors import ConfigError, ShapeError
 from tests.functional.attention import attention_cases as cases
 
 N, BUCKETS, FARTHEST = 6, 8, 7
+PARAMS = F.MultiHeadParams(*(cases.normal(12, 12, seed=i) for i in range(4)))
 EACH = pytest.mark.parametrize("implementation", cases.IMPLEMENTATIONS)
 ALIBI, RELATIVE, BOTH_WAYS = "alibi", "relative", "relative, both ways"
 KINDS = pytest.mark.parametrize("kind", [ALIBI, RELATIVE, BOTH_WAYS])
@@ -177,10 +178,8 @@ def test_values_hide_no_key():
 
 @KINDS
 def test_values_are_pytrees_that_vmap_maps(kind):
-    inputs, numbers = (
-        cases.inputs_of(cases.SQUARE),
-        np.stack([numbers_of(kind), 2 * numbers_of(kind)]),
-    )
+    inputs = cases.inputs_of(cases.SQUARE)
+    numbers = np.stack([numbers_of(kind), 2 * numbers_of(kind)])
     attend = functools.partial(F.dot_product_attention, **inputs)
     mapped = jax.vmap(lambda bias: attend(bias=bias))(value_of(kind, numbers))
     for result, row in zip(mapped, numbers, strict=True):
@@ -206,9 +205,8 @@ def test_choice_takes_values_and_shapes_of_them():
 
 def test_values_go_with_a_cache_whose_rows_differ():
     """Without causality too, where only the bias needs the position of the first query."""
-    params = F.MultiHeadParams(*(cases.normal(12, 12, seed=i) for i in range(4)))
     x, bias = cases.normal(2, 5, 12, seed=9), F.AlibiBias(numbers_of(ALIBI))
-    layer = functools.partial(F.multi_head_attention, params, num_heads=N)
+    layer = functools.partial(F.multi_head_attention, PARAMS, num_heads=N)
     mask, lengths = np.tri(5, 8, dtype=bool)[None, None], np.array([1, 3])
     expected = layer(x, bias=bias, is_causal=True).output
     cache = F.KVCache.init(2, 8, num_kv_heads=N, head_dim=2)
@@ -220,9 +218,8 @@ def test_values_go_with_a_cache_whose_rows_differ():
 
 
 def test_attention_functions_of_ones_own_get_an_array():
-    params = F.MultiHeadParams(*(cases.normal(12, 12, seed=i) for i in range(4)))
     x, value, biases = cases.normal(2, 5, 12, seed=9), F.AlibiBias(numbers_of(ALIBI)), []
-    layer = functools.partial(F.multi_head_attention, params, x, num_heads=N)
+    layer = functools.partial(F.multi_head_attention, PARAMS, x, num_heads=N)
 
     def attend(query, key, value, bias):  # takes no query_offset
         biases.append(bias)
@@ -247,10 +244,9 @@ def test_attention_functions_of_ones_own_get_an_array():
 @pytest.mark.parametrize("function", [F.dot_product_attention, F.sharded_attention])
 def test_partial_of_our_functions_gets_the_value(function):
     """A block of chunked attention is as far as the bias is computed."""
-    params = F.MultiHeadParams(*(cases.normal(12, 12, seed=i) for i in range(4)))
     chunked = functools.partial(function, implementation="chunked")
     layer = functools.partial(
-        F.multi_head_attention, params, num_heads=N, bias=F.AlibiBias(numbers_of(ALIBI))
+        F.multi_head_attention, PARAMS, num_heads=N, bias=F.AlibiBias(numbers_of(ALIBI))
     )
     x = cases.normal(2, 5, 12, seed=9)
     program = str(jax.make_jaxpr(functools.partial(layer, attention_fn=chunked))(x))
