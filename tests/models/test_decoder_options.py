@@ -16,7 +16,7 @@ from jaxformer.functional import dot_product_attention
 from jaxformer.models import Decoder, init_cache
 from jaxformer.models.init_shapes import init_shapes
 from tests import option_sets
-from tests.functional.attention.attention_cases import shapes_of
+from tests.functional.programs import shapes_of
 
 LENGTH, CAPACITY = 9, 13
 SMALL = ModelConfig(vocab_size=11, max_len=16, num_layers=2, d_model=12, num_heads=2, init_std=0.3)

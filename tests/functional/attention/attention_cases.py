@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jax.extend import core
 
 from jaxformer.functional import dot_product_attention
 from tests.functional import oracle
@@ -277,26 +276,3 @@ def unattended(sizes, options, static):
     assert 0 < rows.mean() < 1
     assert 0 < keys.mean() < 1
     return rows, keys
-
-
-def called_by(equation):
-    """Programs that an equation calls; where they differ by platform, that for a CPU."""
-    params = dict(equation.params)
-    if (platforms := params.pop("branches_platforms", None)) is not None:
-        params["branches"] = params["branches"][platforms.index(("cpu",))]
-    for inner in jax.tree.leaves(
-        list(params.values()), is_leaf=lambda x: isinstance(x, core.ClosedJaxpr)
-    ):
-        if isinstance(inner, core.ClosedJaxpr):
-            yield inner.jaxpr
-        elif isinstance(inner, core.Jaxpr):
-            yield inner
-
-
-def shapes_of(jaxpr, shapes):
-    """Collects the shapes of everything that a program computes, calls included."""
-    for equation in jaxpr.eqns:
-        shapes |= {variable.aval.shape for variable in equation.outvars}
-        for inner in called_by(equation):
-            shapes_of(inner, shapes)
-    return shapes

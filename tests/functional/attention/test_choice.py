@@ -115,10 +115,6 @@ def test_choice_takes_shapes_in_place_of_all_arrays():
         attention_implementation(*arrays, **options | {"key_value_segment_ids": lengths})
 
 
-def on_a_gpu(monkeypatch):
-    monkeypatch.setattr(platforms, "default_platform", lambda: "cuda")
-
-
 HALF = shapes(jnp.bfloat16)
 NOT_FOR_CUDNN = [
     (shapes(np.float32), {}, "bfloat16 or float16, and the query is float32"),
@@ -184,7 +180,7 @@ def test_kernel_declines_what_it_cannot_serve_and_raises_when_named(
 
 @pytest.mark.parametrize(("capability", "largest"), [("8.9", 128), ("9.0", 256), ("12.0", 256)])
 def test_cudnn_takes_wider_heads_on_newer_gpus(capability, largest, monkeypatch):
-    on_a_gpu(monkeypatch)
+    monkeypatch.setattr(platforms, "default_platform", lambda: "cuda")
     gpu = types.SimpleNamespace(compute_capability=capability)
     monkeypatch.setattr(jax, "local_devices", lambda: [gpu])
     fits, does_not = (
@@ -221,7 +217,7 @@ FOR_CUDNN = {
 def test_cudnn_is_asked_for_what_the_contract_means(case, monkeypatch):
     """The kernel itself needs a GPU; here another one of jax.nn stands in for it."""
     sizes, options = case
-    on_a_gpu(monkeypatch)
+    monkeypatch.setattr(platforms, "default_platform", lambda: "cuda")
     original, asked = jax.nn.dot_product_attention, []
 
     def stand_in(*args, implementation, **options):
@@ -278,7 +274,7 @@ def test_cudnn_is_lowered_for_an_nvidia_gpu(name, monkeypatch):
     """By JAX's own rules and kernels, which want a GPU only to ask for its kind and for cuDNN."""
     sizes, options = FOR_CUDNN[name]
     mask, window = MASK_OF_CUDNN[name]
-    on_a_gpu(monkeypatch)
+    monkeypatch.setattr(platforms, "default_platform", lambda: "cuda")
     rules = importlib.import_module("jax._src.cudnn.fused_attention_stablehlo")
     monkeypatch.setattr(rules, "check_cudnn_version", lambda: 91_300)
     monkeypatch.setattr(rules, "check_compute_capability", lambda _: True)

@@ -10,6 +10,7 @@ import pytest
 
 from jaxformer import functional as F
 from tests.functional.attention import attention_cases as cases
+from tests.functional.programs import called_by, shapes_of
 
 # 2 rows of 3 blocks and a rest, where each block has several key heads.
 LEADING, T, N, K, H = 2, 809, 6, 3, 8
@@ -217,7 +218,7 @@ def traced(implementation="chunked", shape=(1, LONG, 2, 64), **options):
 
 def largest(jaxpr):
     """Size of the largest array of a program."""
-    return max(map(math.prod, cases.shapes_of(jaxpr, set())))
+    return max(map(math.prod, shapes_of(jaxpr, set())))
 
 
 @pytest.mark.parametrize("options", STRUCTURES.values(), ids=STRUCTURES)
@@ -228,7 +229,7 @@ def test_chunked_draws_no_mask_of_all_queries_and_keys(options):
 
 def primitives(jaxpr):
     """Names of the operations of a program, loops and calls included."""
-    inner = [primitives(inner) for equation in jaxpr.eqns for inner in cases.called_by(equation)]
+    inner = [primitives(inner) for equation in jaxpr.eqns for inner in called_by(equation)]
     return {equation.primitive.name for equation in jaxpr.eqns}.union(*inner)
 
 
@@ -253,7 +254,7 @@ def products(jaxpr, times=1):
             ((contracted, _), _), out = equation.params["dimension_numbers"], equation.outvars[0]
             inner = np.prod([equation.invars[0].aval.shape[axis] for axis in contracted])
             total += times * inner * out.aval.size
-        for inner in cases.called_by(equation):
+        for inner in called_by(equation):
             total += products(inner, repeats)
     return total
 
