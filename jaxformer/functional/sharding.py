@@ -11,17 +11,10 @@ from jax.sharding import AxisType
 Tree = TypeVar("Tree")
 
 
-def automatic_axes() -> dict[str, int]:
-    """Auto axes of the mesh of `jax.set_mesh`, with their sizes; none inside a mapped function."""
-    return _not_manual(jax.sharding.get_abstract_mesh())
-
-
-def axes_of(array: jax.Array) -> dict[str, int]:
-    """Axes of the mesh of an array, from which jit takes its mesh also without set_mesh."""
-    return _not_manual(jax.typeof(array).sharding.mesh)
-
-
-def _not_manual(mesh: jax.sharding.AbstractMesh) -> dict[str, int]:
+def automatic_axes(mesh: jax.sharding.AbstractMesh | None = None) -> dict[str, int]:
+    """Auto axes of a mesh, with their sizes; None = that of `jax.set_mesh`."""
+    # There are none inside a mapped function.
+    mesh = jax.sharding.get_abstract_mesh() if mesh is None else mesh
     manual = () if mesh.empty else mesh.manual_axes
     return {name: size for name, size in mesh.shape.items() if name not in manual}
 

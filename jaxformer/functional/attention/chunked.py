@@ -16,7 +16,6 @@ import jax.numpy as jnp
 from einops import rearrange
 
 from jaxformer.functional.attention.block import SAVED, BlockInputs, attend_block, zero_unseen
-from jaxformer.functional.attention.block_mask import block_bias, block_mask
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.attention.plan import BlockLoop, plan_loops
 from jaxformer.functional.checks import Array, is_symbolic
@@ -181,12 +180,12 @@ def _attend_blocks(inputs: AttentionInputs, loop: BlockLoop, zero: jax.Array) ->
             shape = (*query.shape[:-2], loop.num_queries, loop.num_keys)
             block_rng = jax.random.fold_in(inputs.dropout_rng, first_query)
             keep = jax.random.bernoulli(block_rng, 1 - inputs.static.dropout_rate, shape)
-        mask = block_mask(inputs, (first_query + zero, loop.num_queries), keys)
+        mask = inputs.mask_of((first_query + zero, loop.num_queries), keys)
         block = BlockInputs(
             slice_axis(query, queries, axis=-2),
             slice_axis(key, keys, axis=-2),
             zero_unseen(slice_axis(value, keys, axis=-2), mask),
-            block_bias(inputs, queries, keys, zero),
+            inputs.bias_of(queries, keys, zero),
             mask,
             keep,
         )

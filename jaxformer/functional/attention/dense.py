@@ -17,7 +17,6 @@ from jaxformer.functional.attention.block import (
     zero_unseeing,
     zero_unseen,
 )
-from jaxformer.functional.attention.block_mask import full_bias, full_mask
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.dtypes import widened
 from jaxformer.functional.taps import LayerTaps
@@ -29,7 +28,7 @@ def dense_attention(
     """`dot_product_attention` with all weights at once."""
     static = dataclasses.replace(inputs.static, operands=operands)
     query, key = _query_and_key_by_head(inputs)
-    bias, mask = (_by_key_head(x, key.shape[-3]) for x in (full_bias(inputs), full_mask(inputs)))
+    bias, mask = (_by_key_head(x, key.shape[-3]) for x in (inputs.bias_of(), inputs.mask_of()))
     value, keep = _value_by_head(inputs, mask), _kept(inputs)
     output, residual = attend_block(static, BlockInputs(query, key, value, bias, mask, keep))
     output = rearrange(output, "... k g t v -> ... t (k g) v").astype(inputs.query.dtype)
@@ -41,7 +40,7 @@ def dense_attention(
 def average_values(inputs: AttentionInputs, weights: jax.Array) -> jax.Array:
     """Values `[..., T, N, Hv]`, averaged by weights `[..., N, T, S]` after dropout."""
     kv_heads = inputs.key.shape[-2]
-    value = _value_by_head(inputs, _by_key_head(full_mask(inputs), kv_heads))
+    value = _value_by_head(inputs, _by_key_head(inputs.mask_of(), kv_heads))
     weights = rearrange(weights, "... (k g) t s -> ... k g t s", k=kv_heads)
     output = weighted_values(inputs.static, weights, value, _kept(inputs))
     return rearrange(output, "... k g t v -> ... t (k g) v").astype(inputs.query.dtype)
@@ -51,14 +50,14 @@ def dense_weights(inputs: AttentionInputs, stage: str, tap: LayerTaps | None = N
     """`attention_weights` up to a stage, float32 or 64 `[..., N, T, S]`; a tap edits the scores."""
     mask = None
     if stage in ("masked", "softmax"):
-        mask = _by_key_head(full_mask(inputs), inputs.key.shape[-2])
+        mask = _by_key_head(inputs.mask_of(), inputs.key.shape[-2])
     query, key = _query_and_key_by_head(inputs)
     query, key = zero_unseeing(query, mask), zero_unseen(key, mask)
     weights = dot_products(inputs.static, query, key)
     if stage != "scores":
         weights = capped(inputs.static, weights)
     if stage not in ("scores", "capped"):
-        weights = biased(weights, _by_key_head(full_bias(inputs), key.shape[-3]))
+        weights = biased(weights, _by_key_head(inputs.bias_of(), key.shape[-3]))
         if tap is not None:
             weights = tap("scores", rearrange(weights, "... k g t s -> ... (k g) t s"))
             weights = rearrange(weights, "... (k g) t s -> ... k g t s", k=key.shape[-3])

@@ -8,7 +8,6 @@ from typing import Literal, Unpack, get_args, overload
 
 import jax
 
-from jaxformer.functional.attention.block_mask import full_mask
 from jaxformer.functional.attention.dense import dense_weights
 from jaxformer.functional.attention.inputs import (
     AttentionKeywords,
@@ -269,4 +268,4 @@ def attention_mask(
         ['0.88', '0.94', '0.96']
     """
     check_keywords("attention_mask", structure, MaskKeywords)
-    return full_mask(prepare_attention(query, key, key, bias, mask, **structure))
+    return prepare_attention(query, key, key, bias, mask, **structure).mask_of()

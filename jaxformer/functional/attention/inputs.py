@@ -34,6 +34,7 @@ from jaxformer.functional.masks.checks import (
     window_sides,
 )
 from jaxformer.functional.masks.rules import Lengths, Segments, Window
+from jaxformer.functional.masks.tiles import Slice, Tile, to_rank
 from jaxformer.functional.positions.biases import AlibiBias, PositionBias, RelativeBias
 from jaxformer.functional.static_numbers import static_numbers
 
@@ -81,6 +82,36 @@ class AttentionInputs:
     static: StaticOptions
     dropout_rng: jax.Array | None  # None if nothing is dropped
     implementation: str
+
+    def mask_of(self, queries: Slice | None = None, keys: Slice | None = None) -> jax.Array | None:
+        """Mask of a block, or of all: bool `[..., N, t, s]`, size 1 where it does not vary."""
+        tile = self._tile(queries, keys)
+        allowed = None if self.mask is None else self.mask.allows(tile)
+        if self.bias is None:
+            return allowed
+        # Not `isfinite`: a NaN in a bias must reach the output, not be hidden.
+        by_bias = tile.block_of(self.bias) != -jnp.inf
+        return by_bias if allowed is None else allowed & by_bias
+
+    def bias_of(
+        self, queries: Slice | None = None, keys: Slice | None = None, zero: int | jax.Array = 0
+    ) -> jax.Array | None:
+        """Sum of the biases of a block, or of all, float32 or 64, broadcastable like `mask_of`."""
+        tile, bias = self._tile(queries, keys), None
+        if self.bias is not None:
+            bias = tile.block_of(self.bias).astype(at_least(self.query.dtype, jnp.float32))
+        if self.position_bias is None:
+            return bias
+        (first_query, num_queries), (first_key, num_keys) = tile.queries, tile.keys
+        # A traced `zero` keeps XLA from computing the biases of all blocks before a loop.
+        offset = self.offset + (first_query + zero - first_key)
+        by_distance = self.position_bias.array(num_queries, num_keys, offset)
+        by_distance = to_rank(by_distance, self.query.ndim)
+        return by_distance if bias is None else bias + by_distance
+
+    def _tile(self, queries: Slice | None, keys: Slice | None) -> Tile:
+        *leading, num_queries, _, _ = self.query.shape
+        return Tile(queries or (0, num_queries), keys or (0, self.key.shape[-3]), tuple(leading))
 
 
 def prepare_attention(
@@ -205,19 +236,15 @@ def _check_position_bias(
     bias: PositionBias | None, dtype: jnp.dtype, sizes: dict[str, int]
 ) -> PositionBias | None:
     """Checks a position bias, and widens its numbers, so that gradients are summed in them."""
-
-    def checked(name: str, numbers: Array, axes: str) -> jax.Array:
-        numbers = as_array(name, numbers)
-        check_axes(name, numbers, axes, {"N": sizes["N"]}, remedy="N is the query's")
-        check_dtype(name, numbers, "floating")
-        return numbers.astype(at_least(dtype, jnp.float32))
-
     if bias is None:
         return None
-    if isinstance(bias, AlibiBias):
-        return AlibiBias(checked("slopes of AlibiBias", bias.slopes, "N"))
-    table = checked("table of RelativeBias", bias.table, "num_buckets N")
-    return dataclasses.replace(bias, table=table)
+    field, axes = ("slopes", "N") if isinstance(bias, AlibiBias) else ("table", "num_buckets N")
+    name = f"{field} of {type(bias).__name__}"
+    numbers = as_array(name, getattr(bias, field))
+    check_axes(name, numbers, axes, {"N": sizes["N"]}, remedy="N is the query's")
+    check_dtype(name, numbers, "floating")
+    widened: dict[str, Any] = {field: numbers.astype(at_least(dtype, jnp.float32))}
+    return dataclasses.replace(bias, **widened)
 
 
 def _rules(

@@ -18,7 +18,6 @@ from jaxformer.functional.attention import (
     sharded_attention,
     sharded_ring_attention,
 )
-from jaxformer.functional.attention.block_mask import full_bias, full_mask
 from jaxformer.functional.attention.inputs import prepare_attention, split_bias
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.masks.base import AnyMask, Mask
@@ -103,9 +102,10 @@ def _without_rules(call: AttentionCall) -> AttentionCall:
     """The call with arrays as mask and bias, since a user's own function knows no others."""
     arrays, bias, mask, options = call[:3], call.bias, call.mask, call.options
     if isinstance(mask, Mask):
-        mask = full_mask(prepare_attention(*arrays, mask=mask))
+        mask = prepare_attention(*arrays, mask=mask).mask_of()
     if split_bias(bias)[1] is not None:
-        bias = full_bias(prepare_attention(*arrays, bias, query_offset=options.get("query_offset")))
+        offset = options.get("query_offset")
+        bias = prepare_attention(*arrays, bias, query_offset=offset).bias_of()
         if not uses_positions(options):
             options = {**options, "query_offset": None}
     return AttentionCall(*arrays, bias, mask, options)

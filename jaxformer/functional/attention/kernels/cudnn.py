@@ -30,67 +30,51 @@ def why_not_cudnn(inputs: AttentionInputs, platform: str) -> str | None:
     capability = _compute_capability() if backend == "cuda" else 0.0
     largest = 2 * _LARGEST_HEAD if capability >= 9 else _LARGEST_HEAD
     position = offset if isinstance(offset, int) else "an array"
-    reasons = (
-        (
-            platform not in ("cuda", backend),
-            f"it needs an NVIDIA GPU, and the program is for {platform}",
-        ),
-        # JAX queries the cuDNN version while tracing the call.
-        (backend != "cuda", f"it needs an NVIDIA GPU, and the default backend is {backend}"),
-        (
-            capability < 8,
-            f"it needs a GPU of compute capability 8.0 or more, and this one has {capability}",
-        ),
-        (
-            inputs.query.dtype.name not in _DTYPES,
-            f"it needs {' or '.join(_DTYPES)}, and the query is {inputs.query.dtype}",
-        ),
-        (
-            width % 8 != 0 or width > largest,
-            f"it needs a head width that is a multiple of 8 up to {largest}, got H={width}",
-        ),
-        (
-            value_width != width,
-            f"it needs values as wide as keys, got Hv={value_width} and H={width}",
-        ),
-        (
-            0 in inputs.query.shape or num_keys == 0,
-            f"it needs queries and keys, got T={num_queries} and S={num_keys}",
-        ),
-        (
-            is_symbolic(*inputs.query.shape, num_keys),
-            f"it needs sizes that are known, got a query {inputs.query.shape} and S={num_keys}",
-        ),
-        (
-            inputs.static.return_residual,
-            "its log-sum-exp is rounded to half precision, and has no gradient",
-        ),
-        (inputs.static.precision is not None, "the precision of its products cannot be chosen"),
-        (inputs.static.softcap is not None, "it has no soft cap"),
-        (inputs.static.dropout_rate > 0, "its dropout is not offered by jax.nn"),
-        (
-            bool(parts.rest),
+    if platform not in ("cuda", backend):
+        return f"it needs an NVIDIA GPU, and the program is for {platform}"
+    if backend != "cuda":  # JAX queries the cuDNN version while tracing the call
+        return f"it needs an NVIDIA GPU, and the default backend is {backend}"
+    if capability < 8:
+        return f"it needs a GPU of compute capability 8.0 or more, and this one has {capability}"
+    if inputs.query.dtype.name not in _DTYPES:
+        return f"it needs {' or '.join(_DTYPES)}, and the query is {inputs.query.dtype}"
+    if width % 8 != 0 or width > largest:
+        return f"it needs a head width that is a multiple of 8 up to {largest}, got H={width}"
+    if value_width != width:
+        return f"it needs values as wide as keys, got Hv={value_width} and H={width}"
+    if 0 in inputs.query.shape or num_keys == 0:
+        return f"it needs queries and keys, got T={num_queries} and S={num_keys}"
+    if is_symbolic(*inputs.query.shape, num_keys):
+        return f"it needs sizes that are known, got a query {inputs.query.shape} and S={num_keys}"
+    if inputs.static.return_residual:
+        return "its log-sum-exp is rounded to half precision, and has no gradient"
+    if inputs.static.precision is not None:
+        return "the precision of its products cannot be chosen"
+    if inputs.static.softcap is not None:
+        return "it has no soft cap"
+    if inputs.static.dropout_rate > 0:
+        return "its dropout is not offered by jax.nn"
+    if parts.rest:
+        return (
             "it takes a mask as a bias of finite numbers, so a row with nothing to attend to would "
-            "not be 0",
-        ),
-        (inputs.bias is not None, "a bias may hold -inf, and a row of them would not be 0"),
-        (inputs.position_bias is not None, "it takes a bias only as an array [N, T, S]"),
-        (parts.segments is not None, "it has no segment ids"),
-        (
-            (left is not None or right is not None) and right != 0,
-            f"its window needs causal attention, got a window of {(left, right)}",
-        ),
-        (
-            right is not None and not (position == 0 and num_queries == num_keys),
+            "not be 0"
+        )
+    if inputs.bias is not None:
+        return "a bias may hold -inf, and a row of them would not be 0"
+    if inputs.position_bias is not None:
+        return "it takes a bias only as an array [N, T, S]"
+    if parts.segments is not None:
+        return "it has no segment ids"
+    if (left is not None or right is not None) and right != 0:
+        return f"its window needs causal attention, got a window of {(left, right)}"
+    if right is not None and not (position == 0 and num_queries == num_keys):
+        return (
             "its causal attention starts queries and keys at the same position, got "
-            f"T={num_queries}, S={num_keys} and query_offset={position}",
-        ),
-        (
-            left is not None and (parts.lengths.queries, parts.lengths.keys) != (None, None),
-            "with a window and lengths, some rows may see nothing",
-        ),
-    )
-    return next((reason for applies, reason in reasons if applies), None)
+            f"T={num_queries}, S={num_keys} and query_offset={position}"
+        )
+    if left is not None and (parts.lengths.queries, parts.lengths.keys) != (None, None):
+        return "with a window and lengths, some rows may see nothing"
+    return None
 
 
 def _compute_capability() -> float:

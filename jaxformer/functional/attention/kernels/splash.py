@@ -22,7 +22,7 @@ from jaxformer.functional.masks.base import arrays_of
 from jaxformer.functional.masks.parts import mask_parts
 from jaxformer.functional.masks.rules import Lengths, Segments
 from jaxformer.functional.masks.tiles import Tile
-from jaxformer.functional.sharding import automatic_axes, axes_of
+from jaxformer.functional.sharding import automatic_axes
 
 _DTYPES = ("bfloat16", "float32")
 _LANES = 128  # the kernel's blocks of queries and keys are multiples of this
@@ -55,57 +55,52 @@ def why_not_splash(inputs: AttentionInputs, platform: str) -> str | None:
     """First reason why Splash does not support a call on a platform, or None if it does."""
     num_queries, num_keys = inputs.query.shape[-3], inputs.key.shape[-3]
     parts, widths = mask_parts(inputs.mask), (inputs.query.shape[-1], inputs.value.shape[-1])
-    arrays = [leaf for leaf in jax.tree.leaves(inputs) if isinstance(leaf, jax.Array)]
-    axes = max(automatic_axes(), *map(axes_of, arrays), key=lambda sizes: math.prod(sizes.values()))
-    reasons = (
-        (platform != "tpu", f"it needs a TPU, and the program is for {platform}"),
-        (
-            inputs.query.dtype.name not in _DTYPES,
-            f"it needs {' or '.join(_DTYPES)}, and the query is {inputs.query.dtype}",
-        ),
-        (
-            is_symbolic(*inputs.query.shape, *inputs.value.shape),
+    arrays = jax.tree.leaves(inputs)
+    # jit takes the mesh of its arguments, too, also without jax.set_mesh.
+    meshes = [None, *(jax.typeof(array).sharding.mesh for array in arrays)]
+    axes = max(map(automatic_axes, meshes), key=lambda sizes: math.prod(sizes.values()))
+    if platform != "tpu":
+        return f"it needs a TPU, and the program is for {platform}"
+    if inputs.query.dtype.name not in _DTYPES:
+        return f"it needs {' or '.join(_DTYPES)}, and the query is {inputs.query.dtype}"
+    if is_symbolic(*inputs.query.shape, *inputs.value.shape):
+        return (
             f"it needs sizes that are known, got a query {inputs.query.shape} and a value "
-            f"{inputs.value.shape}",
-        ),
-        (
-            not is_symbolic(*widths) and max(widths) > _LARGEST_HEAD,
-            f"it needs heads of at most {_LARGEST_HEAD}, got H={widths[0]} and Hv={widths[1]}",
-        ),
-        (
-            0 in inputs.query.shape or 0 in inputs.value.shape,
+            f"{inputs.value.shape}"
+        )
+    if max(widths) > _LARGEST_HEAD:
+        return f"it needs heads of at most {_LARGEST_HEAD}, got H={widths[0]} and Hv={widths[1]}"
+    if 0 in inputs.query.shape or 0 in inputs.value.shape:
+        return (
             f"it needs arrays that are not empty, got T={num_queries}, S={num_keys}, a query "
-            f"{inputs.query.shape} and a value {inputs.value.shape}",
-        ),
-        (inputs.static.return_residual, "its log-sum-exp has no gradient"),
-        (inputs.static.precision is not None, "the precision of its products cannot be chosen"),
-        (inputs.static.dropout_rate > 0, "it has no dropout"),
-        (bool(arrays_of(parts.rest)), "it takes no mask as an array"),
-        (
-            bool(jax.tree.leaves(parts.rest)),
+            f"{inputs.query.shape} and a value {inputs.value.shape}"
+        )
+    if inputs.static.return_residual:
+        return "its log-sum-exp has no gradient"
+    if inputs.static.precision is not None:
+        return "the precision of its products cannot be chosen"
+    if inputs.static.dropout_rate > 0:
+        return "it has no dropout"
+    if arrays_of(parts.rest):
+        return "it takes no mask as an array"
+    if jax.tree.leaves(parts.rest):
+        return (
             "of masks other than windows, lengths and segments, all but the queries and keys must "
-            "be known at trace time, got arrays",
-        ),
-        (inputs.bias is not None or inputs.position_bias is not None, "it takes no bias"),
-        (
-            not isinstance(parts.window.offset, int),
-            "its causal attention and windows need a query_offset that is an int, got an array",
-        ),
-        (
-            any(array.dtype.itemsize > 4 for array in jax.tree.leaves(parts.segments)),
-            "its segment ids have 32 bits, got integers of 64",
-        ),
-        (
-            math.prod(axes.values()) > 1,
-            f"jit cannot split it over the devices of a mesh, got one of {axes}",
-        ),
-        (
-            any(jax.typeof(array).manual_axis_type.varying for array in arrays),
-            "it does not say which axes of a shard_map its output varies over; give "
-            "check_vma=False",
-        ),
-    )
-    return next((reason for applies, reason in reasons if applies), None)
+            "be known at trace time, got arrays"
+        )
+    if inputs.bias is not None or inputs.position_bias is not None:
+        return "it takes no bias"
+    if not isinstance(parts.window.offset, int):
+        return "its causal attention and windows need a query_offset that is an int, got an array"
+    if any(array.dtype.itemsize > 4 for array in jax.tree.leaves(parts.segments)):
+        return "its segment ids have 32 bits, got integers of 64"
+    if math.prod(axes.values()) > 1:
+        return f"jit cannot split it over the devices of a mesh, got one of {axes}"
+    if any(jax.typeof(array).manual_axis_type.varying for array in arrays):
+        return (
+            "it does not say which axes of a shard_map its output varies over; give check_vma=False"
+        )
+    return None
 
 
 def splash_attention(inputs: AttentionInputs) -> tuple[jax.Array, None]:

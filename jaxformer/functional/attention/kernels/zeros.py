@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 from einops import rearrange
 
-from jaxformer.functional.attention.block_mask import block_mask
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.attention.plan import BlockLoop, visible_key_range
 from jaxformer.functional.masks.checks import Integers
@@ -50,8 +49,8 @@ def visible_keys(inputs: AttentionInputs, loops: tuple[BlockLoop, ...]) -> jax.A
 
 
 def _visible_to(inputs: AttentionInputs, queries: Slice, keys: Slice) -> jax.Array:
-    """Mask of keys that some of these queries see: bool `[..., N, s]`, as in `block_mask`."""
-    mask = block_mask(inputs, queries, keys)
+    """Mask of keys that some of these queries see: bool `[..., N, s]`, as in `mask_of`."""
+    mask = inputs.mask_of(queries, keys)
     return jnp.ones((1,) * (inputs.query.ndim - 1), bool) if mask is None else mask.any(-2)
 
 

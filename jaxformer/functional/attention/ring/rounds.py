@@ -13,7 +13,7 @@ Axes: `2` the chunks of a device, `t` tokens of a chunk; N, K, H and Hv as in `d
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,14 +27,8 @@ from jaxformer.functional.dtypes import at_least, widened
 from jaxformer.functional.masks.parts import mask_parts
 from jaxformer.functional.positions.biases import PositionBias
 
-
-class Keys(NamedTuple):
-    """Keys and values of the chunks of a device, or their gradients."""
-
-    key: jax.Array  # [2, ..., t, K, H]
-    value: jax.Array  # [2, ..., t, K, Hv]
-
-
+Keys = tuple[jax.Array, jax.Array]
+"""Keys `[2, ..., t, K, H]` and values `[2, ..., t, K, Hv]` of the chunks of a device."""
 BlockFunction = Callable[..., Attended]
 """Attention of a block: of query `[..., t, N, H]`, key, value and bias, in float32 or 64."""
 
@@ -56,11 +50,11 @@ def _forward(axis_name: str, inputs: AttentionInputs) -> tuple[jax.Array, Any]:
         shares = [_share(attended.residual, residual) for attended in (merged, part)]
         return Attended(merged.output * shares[0] + part.output * shares[1], residual), None
 
-    query, keys = inputs.query, Keys(inputs.key, inputs.value)
+    query, keys = inputs.query, (inputs.key, inputs.value)
     rows, dtype = query.shape[:-1], at_least(query.dtype, jnp.float32)
     # Made from the query, so that they vary over the same mesh axes.
     nothing = Attended(
-        output=jnp.zeros_like(query, dtype, (*rows, keys.value.shape[-1])),
+        output=jnp.zeros_like(query, dtype, (*rows, inputs.value.shape[-1])),
         residual=jnp.full_like(query, -jnp.inf, dtype, rows),
     )
     attended, _ = _go_round(axis_name, inputs, merge, query, keys, nothing, None)
@@ -69,12 +63,12 @@ def _forward(axis_name: str, inputs: AttentionInputs) -> tuple[jax.Array, Any]:
 
 def _backward(axis_name: str, saved: Any, cotangent: jax.Array) -> tuple[AttentionInputs]:
     inputs, (output, residual) = saved
-    query, keys, bias = inputs.query, Keys(inputs.key, inputs.value), inputs.position_bias
+    query, keys, bias = inputs.query, (inputs.key, inputs.value), inputs.position_bias
     # The whole output is the sum over blocks b of exp(r_b - r) O_b. With G the cotangent,
     #   dO_b = exp(r_b - r) G  and  dr_b = exp(r_b - r) (rowsum(G * O_b) - rowsum(G * O)).
     upstream = cotangent, (cotangent * output).sum(axis=-1), residual
 
-    def add(attend_block: BlockFunction, of_query: Any, of_keys: Any) -> tuple[Any, Keys]:
+    def add(attend_block: BlockFunction, of_query: Any, of_keys: Any) -> tuple[Any, tuple]:
         ((query, upstream), sums), (keys, key_sums) = of_query, of_keys
         cotangent, weighted, residual = upstream
         part, pull = jax.vjp(attend_block, query, *keys, bias)
@@ -82,17 +76,17 @@ def _backward(axis_name: str, saved: Any, cotangent: jax.Array) -> tuple[Attenti
         along = (cotangent * part.output).sum(axis=-1) - weighted
         query_bar, *key_bars, bias_bar = pull(Attended(share * cotangent, share[..., 0] * along))
         sums = jax.tree.map(jnp.add, sums, (query_bar, bias_bar))
-        return sums, jax.tree.map(jnp.add, key_sums, Keys(*key_bars))
+        return sums, jax.tree.map(jnp.add, key_sums, tuple(key_bars))
 
     # Each half of the queries has a sum for the bias.
     bias_halves = jax.tree.map(lambda x: jnp.stack([x, x]), bias)
     zeros = jax.tree.map(lambda x: jnp.zeros_like(x, output.dtype), ((query, bias_halves), keys))
     sums = _go_round(axis_name, inputs, add, (query, upstream), keys, *zeros)
     (query_bar, bias_bar), key_bars = sums
-    query_bar, key_bars = jax.tree.map(lambda x: x.astype(query.dtype), (query_bar, key_bars))
-    bias_bar = jax.tree.map(lambda x: x.sum(axis=0), bias_bar)
-    cotangents: Any = {"mask": None, "dropout_rng": None, "position_bias": bias_bar}
-    return (dataclasses.replace(inputs, query=query_bar, **key_bars._asdict(), **cotangents),)
+    arrays = jax.tree.map(lambda x: x.astype(query.dtype), (query_bar, *key_bars))
+    cotangents: Any = dict(zip(("query", "key", "value"), arrays, strict=True))
+    cotangents["position_bias"] = jax.tree.map(lambda x: x.sum(axis=0), bias_bar)
+    return (dataclasses.replace(inputs, **cotangents, mask=None, dropout_rng=None),)
 
 
 attend.defvjp(_forward, _backward)
@@ -111,7 +105,7 @@ def _go_round(
     """
     device, size = jax.lax.axis_index(axis_name), jax.lax.axis_size(axis_name)
     mask = mask_parts(inputs.mask)
-    kinds, branch_of = plan_blocks(mask, 2 * size, keys.key.shape[-3])
+    kinds, branch_of = plan_blocks(mask, 2 * size, inputs.key.shape[-3])
 
     def skip(chunks: Any, of_query: Any, of_keys: Any) -> Any:
         return of_query[1], of_keys[1]
@@ -119,7 +113,7 @@ def _go_round(
     def compute(kind: BlockKind, chunks: Any, of_query: Any, of_keys: Any) -> Any:
         # In float32 or 64, so that no block rounds its part of a sum.
         of_query, of_keys = jax.tree.map(widened, (of_query, of_keys))
-        rng, starts = inputs.dropout_rng, [chunk * keys.key.shape[-3] for chunk in chunks]
+        rng, starts = inputs.dropout_rng, [chunk * inputs.key.shape[-3] for chunk in chunks]
         if rng is not None:
             rng = jax.random.fold_in(rng, chunks[0] * 2 * size + chunks[1])
         block = dataclasses.replace(
