@@ -12,7 +12,7 @@ from jax import export
 from jaxformer import functional as F
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional import platforms
-from jaxformer.functional.attention import choice
+from jaxformer.functional.attention import program
 from jaxformer.functional.checks import check_range, is_symbolic
 from tests.functional import oracle
 from tests.functional.attention import attention_cases as cases
@@ -145,8 +145,8 @@ SMALL = Axes((2,), 7, 7, 6, 3, 8, 8)
 @pytest.fixture
 def chunked_on_cpu(monkeypatch):
     """Sizes for which "auto" is chunked on a CPU, and dense elsewhere."""
-    monkeypatch.setitem(choice._MAX_DENSE_WEIGHTS, "cpu", 0)
-    monkeypatch.setattr(choice, "_MIN_CHUNKED_QUERIES", 1)
+    monkeypatch.setitem(program._MAX_DENSE_WEIGHTS, "cpu", 0)
+    monkeypatch.setattr(program, "_MIN_CHUNKED_QUERIES", 1)
 
 
 def test_program_for_another_platform_has_the_choice_of_that_platform(chunked_on_cpu):

@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from jaxformer.config import MeshConfig
-from jaxformer.functional.attention import choice, program
+from jaxformer.functional.attention import program
 from jaxformer.functional.attention.dense import dense_attention
 from jaxformer.planning import ACCELERATORS
 from jaxformer.planning.plan import Place, _plan
@@ -24,7 +24,7 @@ def test_attention_is_compiled_as_on_the_accelerator(implementation, monkeypatch
         return dense_attention(*args)
 
     monkeypatch.setitem(program._FUNCTIONS, "splash", note)
-    monkeypatch.setattr(choice, "_MIN_SPLASH_WEIGHTS", 0)
+    monkeypatch.setattr(program, "_MIN_SPLASH_WEIGHTS", 0)
     long = model(max_len=128, vocab_size=22, attention_implementation=implementation)
     one_device = Place(ACCELERATORS["v5e"], 1, jax.devices()[:1])
     plan = _plan(dataclasses.replace(config(), model=long), one_device)

@@ -1,8 +1,9 @@
-"""Programs of attention: an implementation for each platform, ready to call."""
+"""Choice of an attention implementation for each platform, and programs that call it."""
 
 import contextlib
 import contextvars
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -12,18 +13,25 @@ from jax.sharding import PartitionSpec
 
 from jaxformer.errors import ConfigError
 from jaxformer.functional import platforms
-from jaxformer.functional.attention.choice import Choice, choose, tuned_for
-from jaxformer.functional.attention.chunked import (
-    Blocks,
-    block_sizes,
-    chunked_attention,
-    why_not_chunked,
-)
+from jaxformer.functional.attention.chunked import block_sizes, chunked_attention, why_not_chunked
 from jaxformer.functional.attention.dense import dense_attention
-from jaxformer.functional.attention.inputs import AttentionInputs, Name
+from jaxformer.functional.attention.inputs import (
+    AttentionInputs,
+    Bias,
+    MaskKeywords,
+    Name,
+    prepare_attention,
+)
 from jaxformer.functional.attention.kernels.cudnn import cudnn_attention, why_not_cudnn
 from jaxformer.functional.attention.kernels.splash import splash_attention, why_not_splash
-from jaxformer.functional.sharding import explicit_spec, has_explicit_axes, on_automatic_axes
+from jaxformer.functional.checks import Array, check_choice, check_keywords, is_symbolic
+from jaxformer.functional.masks.base import AnyMask
+from jaxformer.functional.sharding import (
+    explicit_spec,
+    has_explicit_axes,
+    is_one_device,
+    on_automatic_axes,
+)
 
 Attention = Callable[[AttentionInputs], tuple[jax.Array, jax.Array | None]]
 """Function of inputs: output `[..., T, N, Hv]`, and residual `[..., T, N]` or None."""
@@ -34,6 +42,154 @@ _FUNCTIONS: dict[Name, Callable[..., Any]] = {
     "cudnn": cudnn_attention,
     "splash": splash_attention,
 }
+
+_MIN_CHUNKED_QUERIES = 65  # Blocks have at least 64, so fewer are all in one.
+# Up to this many weights, dense attention is at least as fast as chunked. Measured on CPU;
+# elsewhere it is 1 GiB in float32, which a device holds easily.
+_MAX_DENSE_WEIGHTS = {"cpu": 2**22, platforms.OTHERS: 2**28}
+# Beyond this many weights (16 MiB in float32) dense attention reads and writes them in a TPU's HBM.
+_MIN_SPLASH_WEIGHTS = 2**22
+_MIN_SPLASH_QUERIES = 128  # Splash pads fewer to this.
+
+
+class Choice(NamedTuple):
+    """Implementation of a call, and why "auto" declines each of the others; {} if it was named."""
+
+    name: Name
+    declined: dict[str, str]
+
+
+def attention_implementation(
+    query: Array, key: Array, value: Array, bias: Bias | None = None,
+    mask: AnyMask | None = None, *, scale: float | jax.Array | None = None,
+    softcap: float | None = None, dropout_rate: float = 0.0,
+    precision: jax.lax.PrecisionLike = None, return_residual: bool = False,
+    platform: str | None = None, **structure: Any,
+) -> Choice:  # fmt: skip
+    """Name of the implementation that `dot_product_attention` uses for a call, and why.
+
+    The choice depends on shapes, dtypes, Python arguments, the mesh, the default backend and the
+    platform that the program is compiled for, never on array values. Nothing is computed. If T or S
+    is symbolic (`jax.export`), only dense attention is possible; symbolic leading axes count as 1.
+
+    Args:
+        query: as in `dot_product_attention`; this and all arrays, also those of rules and of the
+            structure, may be `jax.ShapeDtypeStruct`.
+        key: as in `dot_product_attention`.
+        value: as in `dot_product_attention`.
+        bias: as in `dot_product_attention`.
+        mask: as in `dot_product_attention`.
+        scale: as in `dot_product_attention`.
+        softcap: as in `dot_product_attention`.
+        dropout_rate: as in `dot_product_attention`.
+        precision: as in `dot_product_attention`.
+        return_residual: as in `dot_product_attention`.
+        platform: "cpu", "cuda", "rocm" or "tpu"; the default backend's when not given.
+        **structure: as in `attention_weights`.
+
+    Returns:
+        The name, and the reason for each implementation declined.
+
+    Raises:
+        ShapeError: an argument does not fit.
+        ConfigError: an option is invalid, or the platform is unknown.
+
+    Example:
+        >>> x = jax.ShapeDtypeStruct((1, 1024, 8, 64), "float32")
+        >>> choice = attention_implementation(x, x, x, is_causal=True, platform="cpu")
+        >>> choice.name
+        'chunked'
+        >>> choice.declined["cudnn"]
+        'it needs an NVIDIA GPU, and the default backend is cpu'
+        >>> attention_implementation(x, x, x, is_causal=True, platform="tpu").name
+        'dense'
+    """
+    check_keywords("attention_implementation", structure, MaskKeywords)
+    default = platforms.default_platform()
+    platform = default if platform is None else platform
+    if not isinstance(platform, str) or platform != default:
+        check_choice("platform", platform, ("cpu", "cuda", "rocm", "tpu"))
+    leaves, tree = jax.tree.flatten((query, key, value, bias, mask, structure))
+    shapes = {i: leaf for i, leaf in enumerate(leaves) if isinstance(leaf, jax.ShapeDtypeStruct)}
+    choices: list[Choice] = []
+
+    def decide(traced: dict[int, jax.Array]) -> None:
+        arguments = [traced.get(i, leaf) for i, leaf in enumerate(leaves)]
+        *arrays, keywords = jax.tree.unflatten(tree, arguments)
+        inputs = prepare_attention(
+            *arrays, scale=scale, softcap=softcap, dropout_rate=dropout_rate, precision=precision,
+            dropout_rng=jax.random.key(0), return_residual=return_residual, **keywords,
+        )  # fmt: skip
+        choices.append(choose(inputs, platform))
+
+    # Traced instead of called: shapes suffice, and nothing is computed.
+    jax.eval_shape(decide, shapes)
+    return choices[0]
+
+
+def choose(inputs: AttentionInputs, platform: str) -> Choice:
+    """The first implementation that nothing speaks against on a platform."""
+    *leading, num_queries, num_heads, _ = inputs.query.shape
+    known = [size for size in leading if not is_symbolic(size)]
+    count = math.prod(known) * num_heads * num_queries * inputs.key.shape[-3]
+    weights = str(count) if is_symbolic(count) else f"{count:,}"
+    most = _MAX_DENSE_WEIGHTS[tuned_for(platform)]
+    declined: dict[str, str] = {}
+    names: tuple[Name, ...] = ("cudnn", "splash", "chunked")
+    reasons = (
+        why_not_cudnn(inputs, platform),
+        _why_not_auto_splash(inputs, platform, count),
+        _why_not_auto_chunked(inputs, count, most),
+    )
+    advantages = (
+        "cudnn serves this call and is faster",
+        "splash serves this call and holds no weights in HBM",
+        f"it would hold {weights} weights in memory, more than {most:,}; chunked does not",
+    )
+    for name, reason, advantage in zip(names, reasons, advantages, strict=True):
+        if reason is None:
+            others = [other for other in (*names, "dense") if other != name]
+            return Choice(name, dict.fromkeys(others, advantage) | declined)
+        declined[name] = reason
+    return Choice("dense", declined)
+
+
+def _why_not_auto_chunked(inputs: AttentionInputs, count: int, most: int) -> str | None:
+    """First reason why "auto" does not cut a number of weights into blocks, or None if it does."""
+    if (reason := why_not_chunked(inputs)) is not None:
+        return reason
+    if count <= most:
+        return (
+            f"{count:,} weights are no more than the {most:,} up to which dense is as fast and "
+            "compiles faster"
+        )
+    if (num_queries := inputs.query.shape[-3]) < _MIN_CHUNKED_QUERIES:
+        return f"T={num_queries} queries are too few to cut into blocks"
+    return None
+
+
+def _why_not_auto_splash(inputs: AttentionInputs, platform: str, count: int) -> str | None:
+    """First reason why "auto" does not take Splash for a number of weights, or None if it does."""
+    backend = platforms.default_platform()
+    if backend != "tpu":
+        # Elsewhere nearly no program is compiled for a TPU, and each would trace the kernel.
+        return f"'auto' takes it on TPUs, and the default backend is {backend}"
+    reason = why_not_splash(inputs, platform)
+    if reason is not None:
+        return reason
+    if not is_one_device():
+        return "jit may split this program over devices, but only pmap and shard_map split a kernel"
+    if count <= _MIN_SPLASH_WEIGHTS:
+        return f"{count:,} weights are no more than the {_MIN_SPLASH_WEIGHTS:,} that dense can hold"
+    if inputs.query.shape[-3] < _MIN_SPLASH_QUERIES:
+        return f"T={inputs.query.shape[-3]} queries are fewer than a block of {_MIN_SPLASH_QUERIES}"
+    return None
+
+
+def tuned_for(platform: str) -> str:
+    """Platform for whose speed dense or chunked attention is chosen and cut into blocks."""
+    # A CPU beside an accelerator runs the accelerator's program, so that only that is traced.
+    return "cpu" if platform == platforms.default_platform() == "cpu" else platforms.OTHERS
 
 
 _observed: contextvars.ContextVar[list[Choice] | None] = contextvars.ContextVar(
@@ -75,17 +231,14 @@ def describe_choices(choices: Sequence[Choice]) -> list[str]:
 
 
 class _Program(NamedTuple):
-    """Implementation for a platform, and what dense and chunked attention are told for it."""
+    """Implementation for a platform, with its keywords."""
 
     name: Name
-    operands: str | None = None  # as in `StaticOptions`
-    blocks: Blocks | None = None
+    keywords: tuple[tuple[str, Any], ...]
 
     def function(self) -> Attention:
         """The implementation as a function of the inputs."""
-        options = {"operands": self.operands, "blocks": self.blocks}
-        used = {name: option for name, option in options.items() if option is not None}
-        return functools.partial(_FUNCTIONS[self.name], **used)
+        return functools.partial(_FUNCTIONS[self.name], **dict(self.keywords))
 
 
 def attention_program(inputs: AttentionInputs) -> Attention:
@@ -126,15 +279,15 @@ def _choice(inputs: AttentionInputs, platform: str) -> Choice:
 
 
 def _program(inputs: AttentionInputs, platform: str) -> _Program:
-    name = _choice(inputs, platform).name
-    if name not in ("dense", "chunked"):
-        return _Program(name)
-    tuning = tuned_for(platform)
+    name, tuning = _choice(inputs, platform).name, tuned_for(platform)
+    keywords: dict[str, Any] = {}
     # Matrix units take bfloat16, as fused kernels do (Dao et al., "FlashAttention", 2022). In
     # float16, small gradients of scores would become 0.
-    rounds = tuning != "cpu" and inputs.query.dtype == jnp.bfloat16
-    blocks = block_sizes(inputs, tuning) if name == "chunked" else None
-    return _Program(name, "bfloat16" if rounds else None, blocks)
+    if name in ("dense", "chunked") and tuning != "cpu" and inputs.query.dtype == jnp.bfloat16:
+        keywords["operands"] = "bfloat16"
+    if name == "chunked":
+        keywords["blocks"] = block_sizes(inputs, tuning)
+    return _Program(name, tuple(keywords.items()))
 
 
 @functools.partial(jax.jit, static_argnums=0)  # layers of a model share one trace of all programs

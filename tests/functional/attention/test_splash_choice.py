@@ -12,7 +12,7 @@ from jax import export
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional import attention_implementation, dot_product_attention, platforms
-from jaxformer.functional.attention import choice
+from jaxformer.functional.attention import program
 from jaxformer.functional.sharding import is_one_device
 from jaxformer.modules import MultiHeadAttention
 from tests.functional import oracle
@@ -52,7 +52,7 @@ def test_auto_takes_splash_on_tpus(num_tokens, platform, name, reason, monkeypat
 
 def test_auto_on_a_tpu_also_compiles_for_other_platforms(monkeypatch):
     on_a_tpu(monkeypatch)
-    monkeypatch.setattr(choice, "_MIN_SPLASH_WEIGHTS", 0)
+    monkeypatch.setattr(program, "_MIN_SPLASH_WEIGHTS", 0)
     arrays = cases.inputs_of(cases.Sizes((), 128, 128, 2, 1, 16, 16))
     attend = jax.jit(functools.partial(dot_product_attention, is_causal=True))
     cases.assert_close(attend(**arrays), oracle.attention(**arrays, is_causal=True), 1e-6)
@@ -122,7 +122,7 @@ def test_program_for_a_mesh_of_devices_that_are_elsewhere_is_not_for_one(monkeyp
 
 def test_layer_with_learned_sinks_has_no_kernel_of_a_tpu(monkeypatch):
     on_a_tpu(monkeypatch)
-    monkeypatch.setattr(choice, "_MIN_SPLASH_WEIGHTS", 0)
+    monkeypatch.setattr(program, "_MIN_SPLASH_WEIGHTS", 0)
     config = ModelConfig(
         max_len=128, num_layers=1, d_model=32, num_heads=4, num_kv_heads=2, positions="none"
     )

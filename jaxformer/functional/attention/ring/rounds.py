@@ -7,24 +7,29 @@ its own share and one in transit. Differentiating through the loop would keep th
 every round, which is the whole sequence. The price: the backward pass recomputes the output of
 every block, not only its weights.
 
+A block is a chunk of queries by a chunk of keys. Chunks are numbered 0 to 2n - 1 in the original
+order; the positions of their tokens follow.
 Axes: `2` the chunks of a device, `t` tokens of a chunk; N, K, H and Hv as in `dot_product.py`.
 """
 
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from einops import rearrange
 
 from jaxformer.functional.attention.block import Attended
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.attention.program import attention_program
-from jaxformer.functional.attention.ring.blocks import BlockKind, mask_of_block, plan_blocks
 from jaxformer.functional.attention.ring.order import chunk_number
 from jaxformer.functional.dtypes import at_least, widened
-from jaxformer.functional.masks.parts import mask_parts
+from jaxformer.functional.masks.base import And, Mask, Moved, all_rules
+from jaxformer.functional.masks.parts import MaskParts, mask_parts
+from jaxformer.functional.masks.rules import Window
 from jaxformer.functional.positions.biases import PositionBias
 
 Keys = tuple[jax.Array, jax.Array]
@@ -110,14 +115,14 @@ def _go_round(
     def skip(chunks: Any, of_query: Any, of_keys: Any) -> Any:
         return of_query[1], of_keys[1]
 
-    def compute(kind: BlockKind, chunks: Any, of_query: Any, of_keys: Any) -> Any:
+    def compute(kind: _BlockKind, chunks: Any, of_query: Any, of_keys: Any) -> Any:
         # In float32 or 64, so that no block rounds its part of a sum.
         of_query, of_keys = jax.tree.map(widened, (of_query, of_keys))
         rng, starts = inputs.dropout_rng, [chunk * inputs.key.shape[-3] for chunk in chunks]
         if rng is not None:
             rng = jax.random.fold_in(rng, chunks[0] * 2 * size + chunks[1])
         block = dataclasses.replace(
-            inputs, mask=mask_of_block(mask, kind, *starts), offset=starts[0] - starts[1],
+            inputs, mask=_mask_of_block(mask, kind, *starts), offset=starts[0] - starts[1],
             dropout_rng=rng,
         )  # fmt: skip
         return update(functools.partial(_attend_block, block), of_query, of_keys)
@@ -171,3 +176,59 @@ def _half(tree: Any, index: jax.Array) -> Any:
 def _with_half(tree: Any, half: Any, index: jax.Array) -> Any:
     update = jax.lax.dynamic_update_index_in_dim
     return jax.tree.map(lambda x, part: update(x, part, index, 0), tree, half)
+
+
+class _BlockKind(NamedTuple):
+    """What the mask of a block needs, as far as ints tell; blocks of a kind share a program."""
+
+    window: bool  # whether the window hides a part of the block
+    rest: bool  # whether the other rules may
+    is_diagonal: bool  # whether the offset of the window is known: that of equal positions
+
+
+def plan_blocks(
+    mask: MaskParts, num_chunks: int, length: int
+) -> tuple[list[_BlockKind], jax.Array]:
+    """The kinds of blocks; and of each block, int `[2n, 2n]`, 0 if hidden, or 1 + its kind."""
+    kinds: dict[_BlockKind, int] = {}
+    numbers = np.zeros((num_chunks, num_chunks), np.int32)
+    rules = mask.window, _rest(mask)
+    for chunks in np.ndindex(*numbers.shape):
+        queries, keys = (range(chunk * length, (chunk + 1) * length) for chunk in chunks)
+        if all(And(rules).visible_part(queries, keys)):
+            window, rest = (all(rule.hidden_part(queries, keys)) for rule in rules)
+            kind = _BlockKind(window, rest, window and queries == keys)
+            numbers[chunks] = kinds.setdefault(kind, len(kinds) + 1)
+    return [*kinds], jnp.where(_may_be_visible(mask, num_chunks, length), numbers, 0)
+
+
+def _mask_of_block(
+    mask: MaskParts, kind: _BlockKind, first_query: jax.Array, first_key: jax.Array
+) -> Mask | None:
+    """The rule of a block whose queries and keys start at these positions."""
+    # An int lets attention skip what lies above the diagonal.
+    offset = mask.window.offset + (0 if kind.is_diagonal else first_query - first_key)
+    window = Window(mask.window.left, mask.window.right, offset) if kind.window else None
+    return all_rules(window, Moved(_rest(mask), first_query, first_key) if kind.rest else None)
+
+
+def _rest(mask: MaskParts) -> Mask:
+    """All rules but the window."""
+    segments = () if mask.segments is None else (mask.segments,)
+    return And((mask.lengths, *segments, *mask.rest))
+
+
+def _may_be_visible(mask: MaskParts, num_chunks: int, length: int) -> jax.Array:
+    """Whether lengths and segments, also traced, leave a part of a block: bool `[2n, 2n]`."""
+    starts, lengths = length * jnp.arange(num_chunks), (mask.lengths.queries, mask.lengths.keys)
+    visible = jnp.ones((num_chunks, num_chunks), bool)
+    for numbers, pattern in zip(lengths, ("c -> c 1", "c -> 1 c"), strict=True):
+        if numbers is not None:
+            visible &= rearrange(starts < jnp.max(jnp.asarray(numbers), initial=0), pattern)
+    if mask.segments is None:
+        return visible
+    ids = mask.segments.query_ids, mask.segments.key_ids
+    query, key = (rearrange(jnp.asarray(x), "... (c t) -> ... c t", t=length) for x in ids)
+    query, key = query[..., :, None, :], key[..., None, :, :]
+    overlaps = (query.min(-1) <= key.max(-1)) & (key.min(-1) <= query.max(-1))
+    return visible & overlaps.any(axis=range(overlaps.ndim - 2))

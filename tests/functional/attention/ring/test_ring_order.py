@@ -7,7 +7,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from jaxformer.functional import from_ring_order, ring_positions, to_ring_order
-from jaxformer.functional.attention.ring.blocks import plan_blocks
+from jaxformer.functional.attention.ring.rounds import plan_blocks
 from jaxformer.functional.masks import Window
 from jaxformer.functional.masks.parts import MaskParts
 
