@@ -80,30 +80,22 @@ def assert_equals_one_device(got, arrays, options, static, forward, backward):
 
 
 CASES = {
-    "8 devices, causal": (8, {"is_causal": True, "implementation": "chunked"}),
+    "8 devices, causal": (8, {}, {"is_causal": True, "implementation": "chunked"}),
     "2 devices, window, soft cap, scale": (
-        2,
-        {"local_window_size": (17, 5), "softcap": 2.0, "scale": 0.7},
+        2, {}, {"local_window_size": (17, 5), "softcap": 2.0, "scale": 0.7}
     ),
-}
+    "float64": (8, LENGTHS | SEGMENTS, {"is_causal": True, "local_window_size": (9, None)}),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("case", CASES)
 def test_ring_and_its_gradient_equal_one_device(case):
-    n, static = case
-    attend = functools.partial(ring_attention, axis_name="sequence", **static)
-    got = on_ring(n, with_gradients(attend))(inputs_of(), {})
-    assert_equals_one_device(got, inputs_of(), {}, static, 1e-6, 1e-5)
-
-
-def test_ring_and_its_gradient_equal_one_device_in_float64():
-    options = LENGTHS | SEGMENTS
-    static = {"is_causal": True, "local_window_size": (9, None)}
-    with jax.enable_x64(True):
-        arrays = inputs_of(np.float64)
+    (n, options, static), dtype = CASES[case], np.float64 if case == "float64" else np.float32
+    tolerances = (1e-14, 1e-13) if case == "float64" else (1e-6, 1e-5)
+    with jax.enable_x64(case == "float64"):
         attend = functools.partial(ring_attention, axis_name="sequence", **static)
-        got = on_ring(8, with_gradients(attend))(arrays, options)
-        assert_equals_one_device(got, arrays, options, static, 1e-14, 1e-13)
+        got = on_ring(n, with_gradients(attend))(inputs_of(dtype), options)
+        assert_equals_one_device(got, inputs_of(dtype), options, static, *tolerances)
 
 
 def test_ring_in_half_precision_rounds_its_results_only():
