@@ -33,7 +33,7 @@ def plan_loops(
     """Cuts the queries into blocks with the keys visible to each, and groups neighbours."""
     # A compiled loop has one shape for all its blocks, so each pays for the widest. Causality,
     # window and lengths change the width little from one block to the next: neighbours waste least.
-    num_full, rest = divmod(num_queries, block)
+    num_full, num_last = divmod(num_queries, block)
     full_blocks = (range(i * block, (i + 1) * block) for i in range(num_full))
     visible_keys = [visible_key_range(mask, queries, num_keys) for queries in full_blocks]
     group_size = max(1, -(-num_full // _MAX_LOOPS))
@@ -48,10 +48,10 @@ def plan_loops(
             loops[-1] = loops[-1]._replace(first_keys=loops[-1].first_keys + first_keys)
         else:
             loops.append(BlockLoop(i * block, block, first_keys, width))
-    if rest:
-        first_query = num_queries - rest
+    if num_last:
+        first_query = num_queries - num_last
         keys = visible_key_range(mask, range(first_query, num_queries), num_keys)
-        loops.append(BlockLoop(first_query, rest, (keys.start,), len(keys)))
+        loops.append(BlockLoop(first_query, num_last, (keys.start,), len(keys)))
     return tuple(loops)
 
 

@@ -99,7 +99,7 @@ def sharded_attention(
     divides = sizes["B"] % rows == sizes["N"] % heads == inputs.key.shape[-2] % heads == 0
     parts = mask_parts(inputs.mask)
     has_no_kernel = bias is not None or inputs.dropout_rng is not None
-    has_no_kernel |= bool(jax.tree.leaves((parts.window, parts.rest)))
+    has_no_kernel |= bool(jax.tree.leaves((parts.window, parts.rules)))
 
     def attend(inputs: AttentionInputs) -> tuple[jax.Array, jax.Array | None]:
         return attention_program(inputs)(inputs)

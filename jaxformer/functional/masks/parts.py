@@ -14,7 +14,7 @@ class MaskParts(NamedTuple):
     window: Window = Window(None, None)
     lengths: Lengths = _ALL_REAL
     segments: Segments | None = None
-    rest: tuple[Mask, ...] = ()
+    rules: tuple[Mask, ...] = ()  # all others
 
 
 def mask_parts(mask: Mask | None) -> MaskParts:
@@ -28,7 +28,7 @@ def mask_parts(mask: Mask | None) -> MaskParts:
         elif isinstance(rule, Segments) and parts.segments is None:
             parts = parts._replace(segments=rule)
         elif rule is not None:
-            parts = parts._replace(rest=(*parts.rest, rule))
+            parts = parts._replace(rules=(*parts.rules, rule))
     return parts
 
 

@@ -54,7 +54,7 @@ def why_not_cudnn(inputs: AttentionInputs, platform: str) -> str | None:
         return "it has no soft cap"
     if inputs.static.dropout_rate > 0:
         return "its dropout is not offered by jax.nn"
-    if parts.rest:
+    if parts.rules:
         return (
             "it takes a mask as a bias of finite numbers, so a row with nothing to attend to would "
             "not be 0"
@@ -86,7 +86,7 @@ def cudnn_attention(inputs: AttentionInputs) -> tuple[jax.Array, None]:
     """`dot_product_attention` with cuDNN, for calls that `why_not_cudnn` allows."""
     parts, leading = mask_parts(inputs.mask), inputs.query.shape[:-3]
     num_queries, num_keys = inputs.query.shape[-3], inputs.key.shape[-3]
-    query_lengths = key_lengths = real = None
+    query_lengths = key_lengths = real_lengths = None
     if parts.lengths.queries is not None or parts.lengths.keys is not None:
         query_lengths, key_lengths = (
             jnp.broadcast_to(jnp.asarray(size if lengths is None else lengths, jnp.int32), leading)
@@ -96,14 +96,14 @@ def cudnn_attention(inputs: AttentionInputs) -> tuple[jax.Array, None]:
             )
         )
         # A query of a row without keys is not real, either.
-        real = jnp.where(key_lengths == 0, 0, query_lengths)
-        inputs = dataclasses.replace(inputs, query=keep_real(inputs.query, real))
+        real_lengths = jnp.where(key_lengths == 0, 0, query_lengths)
+        inputs = dataclasses.replace(inputs, query=keep_real(inputs.query, real_lengths))
         tile = Tile((0, 1), (0, num_keys), leading)
         inputs = zero_hidden(inputs, Lengths(keys=key_lengths).allows(tile)[..., 0, :])
         # cuDNN does not specify a length of 0. Such a row gets one key and value, zeroed above, so
         # its output is 0.
         query_lengths, key_lengths = (
-            rearrange(jnp.maximum(x, 1), "... -> (...)") for x in (real, key_lengths)
+            rearrange(jnp.maximum(x, 1), "... -> (...)") for x in (real_lengths, key_lengths)
         )
     query, leading_axes = pack([inputs.query], "* t n h")
     window = parts.window
@@ -120,4 +120,4 @@ def cudnn_attention(inputs: AttentionInputs) -> tuple[jax.Array, None]:
     )
     (output,) = unpack(output, leading_axes, "* t n h")
     # cuDNN does not specify rows beyond the query's length.
-    return keep_real(output, real), None
+    return keep_real(output, real_lengths), None

@@ -46,8 +46,8 @@ class _Setting(NamedTuple):
     offset: int
     softcap: float | None
     interpret: bool
-    rest: Any  # structure of further rules, which have no arrays
-    real: tuple[int, int]  # lengths before padding
+    rules: Any  # structure of rules other than windows, which have no arrays
+    lengths: tuple[int, int]  # before padding
     fill_lanes: tuple[bool, bool]  # whether keys and values are multiples of the lanes wide
 
 
@@ -81,9 +81,9 @@ def why_not_splash(inputs: AttentionInputs, platform: str) -> str | None:
         return "the precision of its products cannot be chosen"
     if inputs.static.dropout_rate > 0:
         return "it has no dropout"
-    if arrays_of(parts.rest):
+    if arrays_of(parts.rules):
         return "it takes no mask as an array"
-    if jax.tree.leaves(parts.rest):
+    if jax.tree.leaves(parts.rules):
         return (
             "of masks other than windows, lengths and segments, all but the queries and keys must "
             "be known at trace time, got arrays"
@@ -119,11 +119,10 @@ def _attend(inputs: AttentionInputs, interpret: bool) -> jax.Array:
     if not visible_key_range(inputs.mask, range(num_queries), num_keys):
         return jnp.zeros((*inputs.query.shape[:-1], inputs.value.shape[-1]), inputs.query.dtype)
     loops = plan_loops(inputs.mask, num_queries, num_keys, _LARGEST_BLOCK)
-    real = functools.partial(keep_real, lengths=parts.lengths.queries)
     inputs = zero_hidden(inputs, visible_keys(inputs, loops))
     # The kernel has no scale. The query is scaled in float32 and rounded once, which is exact if
     # the scale is a power of two (H = 64 or 256). A product in bfloat16 would round the scale, too.
-    query = real(inputs.query).astype(jnp.float32) * static.scale
+    query = keep_real(inputs.query, parts.lengths.queries).astype(jnp.float32) * static.scale
     query = query.astype(inputs.query.dtype)
     query, key, value = (_padded_heads(array) for array in (query, inputs.key, inputs.value))
     left, right, offset = parts.window.left, parts.window.right, parts.window.offset
@@ -135,7 +134,7 @@ def _attend(inputs: AttentionInputs, interpret: bool) -> jax.Array:
     )
     setting = _Setting(
         num_heads, query.shape[-2], key.shape[-2], window, offset, static.softcap, interpret,
-        rest=jax.tree.structure(parts.rest), real=(num_queries, num_keys),
+        rules=jax.tree.structure(parts.rules), lengths=(num_queries, num_keys),
         fill_lanes=(key.shape[-1] % _LANES == 0, value.shape[-1] % _LANES == 0),
     )  # fmt: skip
     kernel, sinks = _kernel(setting), jnp.full(num_heads, _SINK, jnp.float32)
@@ -144,7 +143,7 @@ def _attend(inputs: AttentionInputs, interpret: bool) -> jax.Array:
     output = jax.vmap(lambda *row: kernel(*row, sinks))(query, key, value, ids)  # [B, N, T', Hv]
     output = rearrange(output[:, :, :num_queries], "b n t v -> b t n v")
     (output,) = unpack(output, [inputs.query.shape[:-3]], "* t n v")
-    return real(output)
+    return keep_real(output, parts.lengths.queries)
 
 
 def _padded_heads(array: jax.Array) -> jax.Array:
@@ -159,7 +158,7 @@ def _segment_ids(inputs: AttentionInputs, setting: _Setting) -> tuple[jax.Array,
     """Ids of queries `[B, T']` and keys `[B, S']`; padding matches no query; None = one segment."""
     # Queries that are not real need no id: their outputs are replaced afterwards.
     parts, leading = mask_parts(inputs.mask), inputs.query.shape[:-3]
-    num_keys = setting.real[1]
+    num_keys = setting.lengths[1]
     lengths, segments = parts.lengths.keys, parts.segments
     if lengths is None and setting.num_keys > num_keys:
         lengths = num_keys
@@ -171,7 +170,7 @@ def _segment_ids(inputs: AttentionInputs, setting: _Setting) -> tuple[jax.Array,
         return jnp.pad(ids, ((0, 0), (0, padded - ids.shape[1])))
 
     if segments is None:
-        segments = Segments(*(jnp.zeros((*leading, n), jnp.int32) for n in setting.real))
+        segments = Segments(*(jnp.zeros((*leading, n), jnp.int32) for n in setting.lengths))
     query_ids = rows(segments.query_ids, setting.num_queries)
     key_ids = rows(segments.key_ids, setting.num_keys)
     if lengths is None:
@@ -181,9 +180,9 @@ def _segment_ids(inputs: AttentionInputs, setting: _Setting) -> tuple[jax.Array,
     used = jax.vmap(lambda ids: jnp.isin(candidates, ids, method="sort"))(query_ids)
     unused = jnp.argmin(used, axis=-1, keepdims=True).astype(jnp.int32)
     lengths = jnp.broadcast_to(jnp.asarray(lengths, jnp.int32), leading)
-    real = Lengths(keys=lengths).allows(Tile((0, 1), (0, setting.num_keys), leading))
-    real = rearrange(real, "... 1 1 s -> (...) s")
-    return query_ids, jnp.where(real, key_ids, unused)
+    is_real = Lengths(keys=lengths).allows(Tile((0, 1), (0, setting.num_keys), leading))
+    is_real = rearrange(is_real, "... 1 1 s -> (...) s")
+    return query_ids, jnp.where(is_real, key_ids, unused)
 
 
 @functools.lru_cache(maxsize=64)
@@ -192,7 +191,7 @@ def _kernel(setting: _Setting) -> Any:
     from jax.experimental.pallas.ops.tpu import splash_attention as splash
 
     shape = setting.num_queries, setting.num_keys
-    mask = _splash_mask(shape, setting.real, setting.window, setting.offset, setting.rest)
+    mask = _splash_mask(shape, setting.lengths, setting.window, setting.offset, setting.rules)
     queries, keys = map(_block_size, shape)
     # Of the last axis, a TPU stores whole lanes: a width such as 64 is not last, but the length is.
     of_keys, of_values = (
@@ -221,7 +220,7 @@ def _kernel(setting: _Setting) -> Any:
 
 
 def _splash_mask(
-    shape: tuple[int, int], real: tuple[int, int], window: tuple[int | None, int | None],
+    shape: tuple[int, int], lengths: tuple[int, int], window: tuple[int | None, int | None],
     offset: int, rules: Any,
 ) -> Any:  # fmt: skip
     """Splash's mask of padded lengths; `rules` is the structure of rules without arrays."""
@@ -254,7 +253,7 @@ def _splash_mask(
             allowed = np.zeros([len(part) for part in parts], bool)
             # Padding is not shown to a user's function.
             queries, keys = (
-                part[: max(0, size - part.start)] for part, size in zip(parts, real, strict=True)
+                part[: max(0, size - part.start)] for part, size in zip(parts, lengths, strict=True)
             )
             if all(self.rule.visible_part(queries, keys)):
                 tile = Tile((queries.start, len(queries)), (keys.start, len(keys)))

@@ -21,7 +21,7 @@ def visible_keys(inputs: AttentionInputs, loops: tuple[BlockLoop, ...]) -> jax.A
     if (
         inputs.bias is None
         and not jax.tree.leaves(inputs.mask)
-        and not mask_parts(inputs.mask).rest
+        and not mask_parts(inputs.mask).rules
     ):
         # Only ints of windows and lengths hide keys, and they determine which: nothing to compute.
         seen = visible_key_range(inputs.mask, range(inputs.query.shape[-3]), num_keys)
@@ -73,8 +73,8 @@ def keep_real(array: jax.Array, lengths: Integers | None) -> jax.Array:
     if lengths is None:
         return array
     tile = Tile((0, array.shape[-3]), (0, 1), array.shape[:-3])
-    real = rearrange(Lengths(queries=lengths).allows(tile), "... 1 t 1 -> ... t 1 1")
-    return _keep(real, array)
+    is_real = rearrange(Lengths(queries=lengths).allows(tile), "... 1 t 1 -> ... t 1 1")
+    return _keep(is_real, array)
 
 
 def _keep(visible: jax.Array, array: jax.Array) -> jax.Array:

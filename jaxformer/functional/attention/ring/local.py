@@ -91,10 +91,10 @@ def ring_attention(
     check_keywords("ring_attention", options, AttentionKeywords)
     refuse_for_ring(bias, mask, options)
     size = mapped_size(axis_name)
-    rest: dict[str, Any] = {**options, "query_offset": 0}
+    keywords: dict[str, Any] = {**options, "query_offset": 0}
     names = ("query_seq_lengths", "key_value_seq_lengths")
-    lengths = {name: rest.pop(name, None) for name in names}
-    inputs = prepare_attention(query, key, value, bias, return_residual=True, **rest)
+    lengths = {name: keywords.pop(name, None) for name in names}
+    inputs = prepare_attention(query, key, value, bias, return_residual=True, **keywords)
     *leading, num_tokens, num_heads, _ = inputs.query.shape
     if inputs.key.shape[-3] != num_tokens or num_tokens == 0 or num_tokens % 2:
         raise ShapeError(
@@ -104,11 +104,11 @@ def ring_attention(
         )
     here = Sizes(tuple(leading), num_heads, num_tokens, num_tokens)
     whole = here._replace(num_queries=size * num_tokens, num_keys=size * num_tokens)
-    real = Lengths(*(
+    real_tokens = Lengths(*(
         read_lengths(name, array, whole.leading, whole.num_keys) for name, array in lengths.items()
     ))  # fmt: skip
     rules = map_rules(
-        Segments, lambda segments: segments.checked(here), all_rules(inputs.mask, real, mask)
+        Segments, lambda segments: segments.checked(here), all_rules(inputs.mask, real_tokens, mask)
     )
     rules = gather_segments(rules, axis_name).checked(whole)
     return attend_on_ring(dataclasses.replace(inputs, mask=rules), axis_name)

@@ -182,7 +182,7 @@ class _BlockKind(NamedTuple):
     """What the mask of a block needs, as far as ints tell; blocks of a kind share a program."""
 
     window: bool  # whether the window hides a part of the block
-    rest: bool  # whether the other rules may
+    rules: bool  # whether the other rules may
     is_diagonal: bool  # whether the offset of the window is known: that of equal positions
 
 
@@ -192,12 +192,12 @@ def plan_blocks(
     """The kinds of blocks; and of each block, int `[2n, 2n]`, 0 if hidden, or 1 + its kind."""
     kinds: dict[_BlockKind, int] = {}
     numbers = np.zeros((num_chunks, num_chunks), np.int32)
-    rules = mask.window, _rest(mask)
+    window, rules = mask.window, _other_rules(mask)
     for chunks in np.ndindex(*numbers.shape):
         queries, keys = (range(chunk * length, (chunk + 1) * length) for chunk in chunks)
-        if all(And(rules).visible_part(queries, keys)):
-            window, rest = (all(rule.hidden_part(queries, keys)) for rule in rules)
-            kind = _BlockKind(window, rest, window and queries == keys)
+        if all(And((window, rules)).visible_part(queries, keys)):
+            by_window, by_rules = (all(r.hidden_part(queries, keys)) for r in (window, rules))
+            kind = _BlockKind(by_window, by_rules, by_window and queries == keys)
             numbers[chunks] = kinds.setdefault(kind, len(kinds) + 1)
     return [*kinds], jnp.where(_may_be_visible(mask, num_chunks, length), numbers, 0)
 
@@ -209,13 +209,14 @@ def _mask_of_block(
     # An int lets attention skip what lies above the diagonal.
     offset = mask.window.offset + (0 if kind.is_diagonal else first_query - first_key)
     window = Window(mask.window.left, mask.window.right, offset) if kind.window else None
-    return all_rules(window, Moved(_rest(mask), first_query, first_key) if kind.rest else None)
+    rules = Moved(_other_rules(mask), first_query, first_key) if kind.rules else None
+    return all_rules(window, rules)
 
 
-def _rest(mask: MaskParts) -> Mask:
+def _other_rules(mask: MaskParts) -> Mask:
     """All rules but the window."""
     segments = () if mask.segments is None else (mask.segments,)
-    return And((mask.lengths, *segments, *mask.rest))
+    return And((mask.lengths, *segments, *mask.rules))
 
 
 def _may_be_visible(mask: MaskParts, num_chunks: int, length: int) -> jax.Array:
