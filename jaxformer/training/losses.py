@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -42,7 +42,8 @@ def language_model_loss(
         training, that is with a dropout_rng, losses that blocks sow into the collection "losses"
         are added to the mean loss, such as the load balancing of a mixture of experts.
     """
-    return _LanguageModelLoss(model, label_smoothing, z_loss)
+    options = {"label_smoothing": label_smoothing, "z_loss": z_loss}
+    return _Loss(model, _token_sums, tuple(options.items()))
 
 
 def classification_loss(model: SequenceClassifier, *, label_smoothing: float = 0.0) -> LossFunction:
@@ -57,74 +58,54 @@ def classification_loss(model: SequenceClassifier, *, label_smoothing: float = 0
         nats and rows, or tokens. The batch has "tokens" `[B, T]`, "lengths" `[B]` and "labels"
         `[B]`, or `[B, T]` for a classifier of tokens (-1 = not counted).
     """
-    return _ClassificationLoss(model, label_smoothing)
-
-
-# Losses are values, so that trainings with equal ones share a compiled program.
+    return _Loss(model, _class_sums, (("label_smoothing", label_smoothing),))
 
 
 @dataclasses.dataclass(frozen=True)
-class _LanguageModelLoss:
-    model: Decoder | MaskedLanguageModel | EncoderDecoder
-    label_smoothing: float
-    z_loss: float
+class _Loss:
+    """A loss; equal losses are equal values, so that trainings with them share a program."""
+
+    model: nn.Module
+    sums: Callable[..., tuple[jax.Array, jax.Array]]
+    options: tuple[tuple[str, float], ...]
 
     def __call__(
         self, params: Any, batch: Batch, dropout_rng: jax.Array | None
     ) -> tuple[jax.Array, jax.Array]:
-        inputs, labels, rngs = _inputs(batch, dropout_rng)
-        smoothing: Any = {"label_smoothing": self.label_smoothing, "z_loss": self.z_loss}
-
-        def sums(model: Any) -> tuple[jax.Array, jax.Array]:
-            hidden = model.hidden_states(**inputs).hidden
-            table, bias = model.output_table(), model.output_bias()
-            biases = () if bias is None else (bias,)
-            with jax.named_scope("loss"):
-                if labels.size * table.shape[0] > _MAX_LOGITS * num_parts():
-                    return sum_over_parts(
-                        functools.partial(
-                            chunked_cross_entropy, scale=model.config.logit_factor,
-                            softcap=model.config.logit_softcap, **smoothing,
-                        ),
-                        hidden, table, labels, *biases,
-                    )  # fmt: skip
-                return cross_entropy(model.logits(hidden), labels, **smoothing)
-
-        apply = nn.apply(sums, self.model, mutable=["losses"])
-        (total, weight), sown = apply({"params": params}, rngs=rngs)
-        return _with_sown(total, weight, sown, dropout_rng), weight
+        inputs: dict[str, Any] = {name: array for name, array in batch.items() if name != "labels"}
+        inputs["deterministic"] = dropout_rng is None
+        rngs = None if dropout_rng is None else {"dropout": dropout_rng}
+        apply = nn.apply(self.sums, self.model, mutable=["losses"])
+        (total, weight), sown = apply(
+            {"params": params}, inputs, batch["labels"], rngs=rngs, **dict(self.options)
+        )
+        if dropout_rng is not None:
+            # Auxiliary losses are means, so they are multiplied by the weight.
+            total += weight * sum(leaf.sum() for leaf in jax.tree.leaves(sown))
+        return total, weight
 
 
-@dataclasses.dataclass(frozen=True)
-class _ClassificationLoss:
-    model: SequenceClassifier
-    label_smoothing: float
-
-    def __call__(
-        self, params: Any, batch: Batch, dropout_rng: jax.Array | None
-    ) -> tuple[jax.Array, jax.Array]:
-        inputs, labels, rngs = _inputs(batch, dropout_rng)
-        output, sown = self.model.apply({"params": params}, **inputs, rngs=rngs, mutable=["losses"])
-        with jax.named_scope("loss"):
-            total, weight = cross_entropy(
-                output.logits, labels, label_smoothing=self.label_smoothing
-            )
-        return _with_sown(total, weight, sown, dropout_rng), weight
-
-
-def _inputs(
-    batch: Batch, dropout_rng: jax.Array | None
-) -> tuple[dict[str, Any], jax.Array, dict[str, jax.Array] | None]:
-    """Arguments of the model's call, the labels, and the PRNG keys of the call."""
-    inputs: dict[str, Any] = {name: array for name, array in batch.items() if name != "labels"}
-    rngs = None if dropout_rng is None else {"dropout": dropout_rng}
-    return {**inputs, "deterministic": dropout_rng is None}, batch["labels"], rngs
+def _token_sums(
+    model: Any, inputs: dict[str, Any], labels: jax.Array, **options: Any
+) -> tuple[jax.Array, jax.Array]:
+    """Loss and weight of the tokens; of many logits, in chunks."""
+    hidden = model.hidden_states(**inputs).hidden
+    table, bias = model.output_table(), model.output_bias()
+    biases = () if bias is None else (bias,)
+    with jax.named_scope("loss"):
+        if labels.size * table.shape[0] > _MAX_LOGITS * num_parts():
+            chunked = functools.partial(
+                chunked_cross_entropy, scale=model.config.logit_factor,
+                softcap=model.config.logit_softcap, **options,
+            )  # fmt: skip
+            return sum_over_parts(chunked, hidden, table, labels, *biases)
+        return cross_entropy(model.logits(hidden), labels, **options)
 
 
-def _with_sown(
-    total: jax.Array, weight: jax.Array, sown: Mapping[str, Any], dropout_rng: jax.Array | None
-) -> jax.Array:
-    """Adds auxiliary losses in training; they are means, so they are multiplied by the weight."""
-    if dropout_rng is None:
-        return total
-    return total + weight * sum(leaf.sum() for leaf in jax.tree.leaves(sown))
+def _class_sums(
+    model: Any, inputs: dict[str, Any], labels: jax.Array, **options: Any
+) -> tuple[jax.Array, jax.Array]:
+    """Loss and weight of the classes of rows, or of tokens."""
+    logits = model(**inputs).logits
+    with jax.named_scope("loss"):
+        return cross_entropy(logits, labels, **options)

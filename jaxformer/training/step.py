@@ -114,13 +114,7 @@ def make_train_step(
         with jax.named_scope("optimizer"):
             updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
             params = optax.apply_updates(state.params, updates)
-        new = TrainState(
-            step=state.step + 1,
-            params=params,
-            opt_state=opt_state,
-            bad_step=state.bad_step,
-            skipped_steps=state.skipped_steps,
-        )
+        new = state._replace(step=state.step + 1, params=params, opt_state=opt_state)
         if average_decay is not None:
             # At first the plain mean so far, so that the initial parameters leave no trace.
             share = jnp.maximum(1 - average_decay, 1 / jnp.float32(new.step - state.skipped_steps))
