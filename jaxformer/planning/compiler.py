@@ -91,7 +91,7 @@ def compile_step(model: TextModel, devices: Sequence[jax.Device], platform: str)
     config, training = model.config, model.config.training
     runner = runner_on(devices, training.runner, config.mesh)
     batch = model.batch_shapes(batch_rows(config, runner.num_shards))
-    recipe = run_recipe(model, None)
+    recipe = run_recipe(model)
     _, frozen = split_shapes(model)
     # Layers and attention that are "auto", and chunks of the loss, depend on it.
     with compiling_for(platform), observed_choices() as choices:

@@ -9,7 +9,6 @@ import platform
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import jax
 
@@ -25,11 +24,11 @@ from jaxformer.runs.weights.preparing import prepare_task
 from jaxformer.runs.weights.run_folder import load_base, write_base
 from jaxformer.runs.weights.shapes import require_training_memory
 from jaxformer.runs.weights.source import Start, WeightSource
-from jaxformer.runs.weights.trials import adapt, run_recipe, training_runner
+from jaxformer.runs.weights.trials import run_recipe, training_runner
 from jaxformer.storage import LOCK, as_path, lock_holder
 from jaxformer.training import FitResult, TrainingData, make_schedule
 from jaxformer.training.callbacks import Callback
-from jaxformer.training.checkpoints.open_run import OpenRun, open_run
+from jaxformer.training.checkpoints.locked_folder import LockedFolder, lock_folder
 from jaxformer.training.fit import check_run, fit_run
 from jaxformer.training.parallel import (
     Runner,
@@ -39,7 +38,7 @@ from jaxformer.training.parallel import (
     require_same,
 )
 from jaxformer.training.records.profiles import check_profile
-from jaxformer.training.trial import Recipe, RunSpec, shared_programs
+from jaxformer.training.trial import RunSpec, shared_programs
 
 _LOG = logging.getLogger(__name__)
 _LAG = 30.0  # seconds until a network file system shows the files of another host
@@ -92,21 +91,20 @@ def train_run(
         check_profile(profile, folder, config.training.steps)  # before the data is read
     keep_programs()
     require_same("versions, devices and config", _versions() | changed_settings(config))
-    with take_folder(folder, config.training.keep_checkpoints, restart=restart) as opened:
+    with take_folder(folder, config.training.keep_checkpoints, restart=restart) as locked:
         runner = training_runner(config)
-        run = start_run(config, opened, runner, task=task, base=base)
+        run_task, spec = start_run(config, locked, runner, task=task, base=base)
         if on_start is not None:
-            on_start(run.task)
-        loop = run.task.config.training
-        programs = shared_programs(run.recipe.make, loop, runner)
-        spec = RunSpec(run.recipe, run.data, loop, tuple(callbacks), opened)
+            on_start(run_task)
+        spec = spec._replace(callbacks=tuple(callbacks))
         check_run(spec)
+        programs = shared_programs(spec.recipe.make, spec.loop, runner)
         return fit_run(spec, runner, programs, profile=profile)
 
 
 def take_folder(
     folder: pathlib.Path, keep: int, *, restart: bool = False
-) -> contextlib.AbstractContextManager[OpenRun]:
+) -> contextlib.AbstractContextManager[LockedFolder]:
     """Locks what is or becomes a run folder, with `keep` checkpoints; `restart` removes the run."""
 
     def check() -> None:
@@ -119,56 +117,51 @@ def take_folder(
         elif restart:
             files.remove_run(folder)
 
-    return open_run(folder, keep, before=check, prepare=prepare)
-
-
-class StartedRun(NamedTuple):
-    """Task, data and recipe of a run whose folder stands."""
-
-    task: Task
-    data: TrainingData
-    recipe: Recipe
+    return lock_folder(folder, keep, before=check, prepare=prepare)
 
 
 def start_run(
     config: ExperimentConfig,
-    opened: OpenRun,
+    locked: LockedFolder,
     runner: Runner,
     *,
     task: type[Task] | None = None,
     base: str | os.PathLike[str] | None = None,
     prepared: Task | None = None,
-) -> StartedRun:
+) -> tuple[Task, RunSpec]:
     """`train_run` up to the first step, in a folder from `take_folder`; it may be `prepared`."""
-    folder, trained = opened.folder, 0
-    is_resumed = files.is_run(folder)
-    if base is not None and not (is_resumed and config.lora is not None):
+    folder, trained, start = locked.folder, 0, None
+    # Verified before anything depends on it.
+    stored = files.read_run_config(folder) if files.is_run(folder) else None
+    if base is not None and (stored is None or config.lora is None):
         raise ConfigError(
             f"base can be set only for a resumed LoRA run, got {base} for {folder}; omit it"
         )
-    if is_resumed:
-        files.read_run_config(folder)  # verified before anything depends on it
-        trained = opened.checkpoints.step_to_resume(config.training.steps)
+    if stored is not None:
+        trained = locked.checkpoints.step_to_resume(config.training.steps)
     if prepared is None:
-        prepared = prepare_task(config, task=task, folder=folder if is_resumed else None)
-    run_task, data = _with_batches(prepared, runner)
-    if is_resumed:
-        files.check_same_run(folder, run_task.config, run_task.summary, trained)
+        prepared = prepare_task(config, task=task, folder=None if stored is None else folder)
+    prepared = dataclasses.replace(prepared, split=None)  # frees its texts
+    require_training_memory(prepared.model, runner)
+    data = prepared.training_data(runner)
+    shapes = getattr(data.batches, "shapes", ())  # of rows in buckets
+    summary = dataclasses.replace(prepared.summary, shapes=shapes)
+    run_task, source = dataclasses.replace(prepared, summary=summary), prepared.source
+    if stored is not None:
+        files.check_same_run(folder, stored, run_task.config, summary, trained)
     _log_settings(run_task, data)
-    start = None
-    if is_resumed and config.lora is not None:
+    if stored is not None and config.lora is not None:
         start = load_base(run_task.model, folder, runner, base)
-    elif run_task.source is not None and not trained:
-        start = _started_from(run_task.source, run_task.model, runner)
-    recipe = _recipe(run_task.model, start)
-    values = {"data": run_task.summary.fingerprint, "the newest checkpoint": trained}
-    if run_task.source is not None and not trained and runner.num_hosts > 1:
-        # The digest reads all weights.
-        values["init_from"] = f"{run_task.source.name}, {run_task.source.digest}"
+    elif source is not None and not trained:
+        start = _started_from(source, run_task.model, runner)
+    recipe = run_recipe(run_task.model, start)
+    values = {"data": summary.fingerprint, "the newest checkpoint": trained}
+    if source is not None and not trained and runner.num_hosts > 1:
+        values["init_from"] = f"{source.name}, {source.digest}"  # which reads all weights
     require_same("data", values)
     in_first_process("start the run folder", lambda: _write_folder(folder, run_task))
     _require_shared(folder)
-    return StartedRun(run_task, data, recipe)
+    return run_task, RunSpec(recipe, data, run_task.config.training, locked=locked)
 
 
 def _write_folder(folder: pathlib.Path, task: Task) -> None:
@@ -185,16 +178,6 @@ def _write_folder(folder: pathlib.Path, task: Task) -> None:
         files.start_folder(folder, task.config, task.summary, write)
 
 
-def _with_batches(task: Task, runner: Runner) -> tuple[Task, TrainingData]:
-    """The task without its texts, which frees them, and its batches, if they fit in memory."""
-    task = dataclasses.replace(task, split=None)
-    require_training_memory(task.model, runner)
-    data = task.training_data(runner)
-    shapes = getattr(data.batches, "shapes", ())  # of rows in buckets
-    summary = dataclasses.replace(task.summary, shapes=shapes)
-    return dataclasses.replace(task, summary=summary), data
-
-
 def _started_from(source: WeightSource, model: TextModel, runner: Runner) -> Start:
     """Reads the weights that a run starts from."""
     start = source.start(model, runner)
@@ -202,15 +185,6 @@ def _started_from(source: WeightSource, model: TextModel, runner: Runner) -> Sta
     anew = "; the scores of the classes start anew" if start.new else ""
     _LOG.info(f"starting from the weights and tokenizers of {source.path}{at}{anew}")
     return start
-
-
-def _recipe(model: TextModel, start: Start | None) -> Recipe:
-    """Recipe of a run, which starts from these weights, or from random ones."""
-    if start is None:
-        return run_recipe(model, model.initializer)
-    if model.config.lora is None:
-        return run_recipe(model, start.params)
-    return run_recipe(model, *adapt(model, start))
 
 
 def _log_settings(task: Task, data: TrainingData) -> None:

@@ -23,7 +23,7 @@ from jaxformer.sweeps.runs import (
     write_sweep,
 )
 from jaxformer.training.callbacks import Callback
-from jaxformer.training.checkpoints.open_run import open_run
+from jaxformer.training.checkpoints.locked_folder import lock_folder
 from jaxformer.training.data import TrainingData, shares_batches
 from jaxformer.training.fit import FitResult, check_run, result_of
 from jaxformer.training.loop import TrainingLoop
@@ -141,9 +141,9 @@ def train_specs(specs: Sequence[SweepSpec], folder: pathlib.Path | None) -> list
     with contextlib.ExitStack() as stack:
         for spec in specs:
             run = spec.run
-            if folder is not None and run.opened is None:
-                opened = open_run(folder / run.name, run.loop.keep_checkpoints)
-                run = run._replace(opened=stack.enter_context(opened))
+            if folder is not None and run.locked is None:
+                locked = lock_folder(folder / run.name, run.loop.keep_checkpoints)
+                run = run._replace(locked=stack.enter_context(locked))
             if run.name not in failures:
                 key = id(run.recipe.make), run.loop, spec.num_devices, run.step
                 groups.setdefault(key, []).append(run)

@@ -13,18 +13,17 @@ from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.programs import keep_programs
 from jaxformer.runs.folder.files import is_run
 from jaxformer.runs.tasks.task import Task
-from jaxformer.runs.train import StartedRun, start_run, take_folder
+from jaxformer.runs.train import start_run, take_folder
 from jaxformer.runs.weights.preparing import prepare_task
 from jaxformer.runs.weights.trials import numbers_of, with_numbers
 from jaxformer.storage import as_path
 from jaxformer.sweeps.fit import train_specs
 from jaxformer.sweeps.runs import SweepRun, SweepSpec, combine_values, name_runs
 from jaxformer.text import BucketedBatches
-from jaxformer.training import Trial, make_runner
+from jaxformer.training import TrainingData, Trial, make_runner
 from jaxformer.training.callbacks import Callback
-from jaxformer.training.checkpoints.open_run import OpenRun
+from jaxformer.training.checkpoints.locked_folder import LockedFolder
 from jaxformer.training.parallel import TogetherRunner, num_processes
-from jaxformer.training.trial import RunSpec
 
 NamedConfigs = Mapping[str, tuple[Mapping[str, Any], ExperimentConfig]]
 """What distinguishes each run of a sweep, and its config, by the run's name."""
@@ -117,14 +116,14 @@ def train_configs(
         raise CheckpointError(f"{folder} is a run folder; choose another for the sweep, with out")
     keep_programs()
     with contextlib.ExitStack() as stack:
-        opened = {
+        locked = {
             name: stack.enter_context(take_folder(folder / name, config.training.keep_checkpoints))
             for name, (_, config) in named.items()
         }
         specs = {
             spec.run.name: spec
             for group in _groups(named, folder)
-            for spec in _start_group(group, named, opened, task, callbacks, on_start)
+            for spec in _start_group(group, named, locked, task, callbacks, on_start)
         }
         return train_specs([specs[name] for name in named], folder)
 
@@ -162,7 +161,7 @@ def _without_numbers(config: ExperimentConfig) -> ExperimentConfig:
 def _start_group(
     group: Mapping[str, ExperimentConfig],
     named: NamedConfigs,
-    opened: Mapping[str, OpenRun],
+    locked: Mapping[str, LockedFolder],
     task: type[Task] | None,
     callbacks: Callable[..., Sequence[Callback]] | None,
     on_start: Callable[[Task], None] | None,
@@ -170,41 +169,35 @@ def _start_group(
     """Prepares the data of runs that differ in numbers only, once for each seed."""
     runner = TogetherRunner(len(group), shares_batches=False)
     prepared: dict[int, Task] = {}
-    started: dict[str, StartedRun] = {}
+    data: dict[int, TrainingData] = {}
+    makers: dict[Any, Callable[..., Trial]] = {}
+    tasks, specs = [], []
     for name, config in group.items():
         if config.seed not in prepared:
-            folder = opened[name].folder
+            folder = locked[name].folder
             resumed = folder if is_run(folder) else None
             prepared[config.seed] = prepare_task(config, task=task, folder=resumed)
         seed_task = prepared[config.seed]
         filled = with_numbers(seed_task.config, numbers_of(config))
         run_task = seed_task.with_config(dataclasses.replace(filled, out=config.out))
-        started[name] = start_run(
-            run_task.config, opened[name], runner, task=task, prepared=run_task
+        run_task, spec = start_run(
+            run_task.config, locked[name], runner, task=task, prepared=run_task
         )
-    first = next(iter(started.values()))
-    if on_start is not None:
-        on_start(first.task)
-    data = {run.task.config.seed: run.data for run in started.values()}
-    makers: dict[Any, Callable[..., Trial]] = {}
-    specs = []
-    for name, run in started.items():
-        config, values = run.task.config, named[name][0]
+        tasks.append(run_task)
         # The data of a seed may also decide sizes, such as that of the vocabulary. Which of several
         # shapes a batch has depends on the seed, so runs with other seeds follow each other then.
-        batches = run.data.batches
+        config, batches, values = run_task.config, spec.data.batches, named[name][0]
         shapes = batches.shapes if isinstance(batches, BucketedBatches) else ()
         by_seed = config.seed if len(shapes) > 1 else None
         key = _without_numbers(dataclasses.replace(config, out=None)), shapes, by_seed
-        recipe = run.recipe._replace(make=makers.setdefault(key, run.recipe.make))
-        spec = RunSpec(
-            recipe,
-            data[config.seed],
-            config.training,
-            () if callbacks is None else tuple(callbacks(**values)),
-            opened[name],
-            name,
+        spec = spec._replace(
+            recipe=spec.recipe._replace(make=makers.setdefault(key, spec.recipe.make)),
+            data=data.setdefault(config.seed, spec.data),
+            callbacks=() if callbacks is None else tuple(callbacks(**values)),
+            name=name,
         )
         num_devices = 1 if config.training.runner == "single" else config.training.devices
         specs.append(SweepSpec(spec, values, num_devices))
+    if on_start is not None:
+        on_start(tasks[0])
     return specs

@@ -49,21 +49,6 @@ class TrainingData(NamedTuple):
     scores: Callable[[Any], dict[str, float]] | None = None
 
 
-def joined_validation(parts: Mapping[str, TrainingData]) -> TrainingData:
-    """Validation data of several parts, of one unit and without scores, with a loss for each."""
-
-    def validation() -> dict[str, Any]:
-        return {name: data.validation() for name, data in parts.items() if data.validation}
-
-    sizes = [data.validation_bytes for data in parts.values()]
-    return TrainingData(
-        batches=(),
-        validation=validation,
-        validation_bytes=None if None in sizes else sum(size for size in sizes if size),
-        unit=next(data.unit for data in parts.values()),
-    )
-
-
 def shares_batches(data: Sequence[TrainingData]) -> bool:
     """Whether runs have the same batches."""
     return all(part is data[0] for part in data)

@@ -10,14 +10,14 @@ from jaxformer.config import LoopConfig
 from jaxformer.errors import ConfigError, TrainingError
 from jaxformer.storage import as_path
 from jaxformer.training.callbacks import Callback
-from jaxformer.training.checkpoints.open_run import open_run
+from jaxformer.training.checkpoints.locked_folder import lock_folder
 from jaxformer.training.data import TrainingData, check_data
 from jaxformer.training.evaluation import Evaluation
 from jaxformer.training.loop import TrainingLoop
 from jaxformer.training.parallel import Runner, make_runner
 from jaxformer.training.records import Recorder
 from jaxformer.training.records.profiles import check_profile
-from jaxformer.training.trial import Programs, Recipe, RunSpec, Trial, check_trial
+from jaxformer.training.trial import Programs, Recipe, RunSpec, Trial
 
 
 class FitResult(NamedTuple):
@@ -109,7 +109,6 @@ def fit(
         >>> result.params.round(1).tolist()
         [1.0, 2.0, 3.0]
     """
-    check_trial(trial)
     runner, path = runner or make_runner(), None if folder is None else as_path(folder)
     if profile is not None:
         check_profile(profile, path, loop.steps)
@@ -117,8 +116,8 @@ def fit(
     check_run(spec)
     with contextlib.ExitStack() as stack:
         if path is not None:
-            opened = stack.enter_context(open_run(path, loop.keep_checkpoints))
-            spec = spec._replace(opened=opened)
+            locked = stack.enter_context(lock_folder(path, loop.keep_checkpoints))
+            spec = spec._replace(locked=locked)
         return fit_run(spec, runner, profile=profile)
 
 

@@ -10,7 +10,7 @@ import jax
 from jaxformer.functional.attention.program import describe_choices, observed_choices
 from jaxformer.stopping import StopRequest
 from jaxformer.training.data import ValidationBatches, batch_at, check_rows, joined_runs
-from jaxformer.training.evaluation import LossSums, loss_sums
+from jaxformer.training.evaluation import loss_sums
 from jaxformer.training.parallel import Runner, is_first_process, is_stop_reached
 from jaxformer.training.records import (
     Activity,
@@ -46,10 +46,12 @@ class TrainingLoop:
         self.state = runner.create(self.programs.create, (numbers, recipe.params), recipe.frozen)
         frozen = runner.place_frozen(recipe.frozen)
         self.arguments = runner.place_frozen(numbers), frozen
+        # Of each run; none of a training without a folder.
+        self.checkpoints = [spec.checkpoints for spec in specs if spec.checkpoints is not None]
         if self.step:  # the initial state is the template
             self.state = runner.join([
-                spec.checkpoints.restore(runner.take(self.state, index))
-                for index, spec in enumerate(specs)
+                checkpoints.restore(runner.take(self.state, index))
+                for index, checkpoints in enumerate(self.checkpoints)
             ])  # fmt: skip
         self.progress = TrainingProgress(
             self.step, self.config.steps, unit=specs[0].data.unit, is_quiet=not is_first_process(),
@@ -147,8 +149,8 @@ class TrainingLoop:
         self.clock.start_steps()
         if self.step and self.is_evaluation_due():
             # A signal may have cut this validation short; the best checkpoint needs its loss.
-            for run in self.runs:
-                run.validation_loss = run.spec.checkpoints.validation_loss(self.step)
+            for run, checkpoints in zip(self.runs, self.checkpoints, strict=True):
+                run.validation_loss = checkpoints.validation_loss(self.step)
             if lacking := [run for run in self.runs if run.validation_loss is None]:
                 self.evaluate(lacking)
                 for run in lacking if self.stop_signal is None else ():
@@ -217,12 +219,7 @@ class TrainingLoop:
                 params, self._validation_batches(),
             )  # fmt: skip
             if self.stop_signal is None:  # otherwise batches are missing
-                self.for_each(runs, lambda run: self._evaluated(run, params, sums))
-
-    def _evaluated(self, run: Recorder, params: Any, sums: LossSums) -> None:
-        evaluation = run.evaluate(self.step, params, sums)
-        where = f"{run.name}, " if run.name else ""
-        self.progress.print(f"{where}step {self.step}: validation loss {evaluation}")
+                self.for_each(runs, lambda run: run.evaluate(self.step, params, sums))
 
     def _validation_batches(self) -> ValidationBatches:
         """Checked validation batches, which end after a signal."""
@@ -253,5 +250,5 @@ class TrainingLoop:
     def wait(self) -> None:
         """Waits until all that is saved is on disk."""
         with self.clock.during(Activity.SAVING):
-            for run in self.runs:
-                run.spec.checkpoints.wait()
+            for checkpoints in self.checkpoints:
+                checkpoints.wait()

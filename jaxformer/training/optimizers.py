@@ -215,33 +215,25 @@ def make_optimizer(
             "factors of the learning rate, as for model.mup, need the optimizer 'adamw' or "
             f"'lion', got {config.name!r}; choose one of these"
         )
-    optimizer = _unclipped(config, rate, factors)
-    if config.clip_norm == 0:
-        return optimizer
-    return optax.chain(optax.clip_by_global_norm(config.clip_norm), optimizer)
-
-
-def _unclipped(config: OptimizerConfig, rate: Schedule, factors: Any) -> GradientTransformation:
-    """Optimizer of a config, without clipping."""
     match config:
         case AdamWConfig():
             scaled = optax.scale_by_adam(b1=config.beta1, b2=config.beta2, eps=config.eps)
-            return _with_decay(scaled, config, rate, factors)
+            optimizer = _with_decay(scaled, config, rate, factors)
         case LionConfig():
             scaled = optax.scale_by_lion(b1=config.beta1, b2=config.beta2)
-            return _with_decay(scaled, config, rate, factors)
+            optimizer = _with_decay(scaled, config, rate, factors)
         case SgdConfig():
             # None instead of 0: without momentum, the state keeps no copy of the gradients.
-            return optax.sgd(rate, momentum=config.momentum or None, nesterov=config.nesterov)
+            optimizer = optax.sgd(rate, momentum=config.momentum or None, nesterov=config.nesterov)
         case AdafactorConfig():
-            return optax.adafactor(
+            optimizer = optax.adafactor(
                 rate, multiply_by_parameter_scale=config.relative_steps,
                 decay_rate=config.decay_rate, momentum=config.momentum or None,
                 clipping_threshold=config.clip_threshold,
                 weight_decay_rate=config.weight_decay or None, weight_decay_mask=decay_mask,
             )  # fmt: skip
         case MuonConfig():
-            return optax.contrib.muon(
+            optimizer = optax.contrib.muon(
                 rate, beta=config.beta, nesterov=config.nesterov,
                 consistent_rms=config.update_rms or None, weight_decay=config.weight_decay,
                 adam_b1=config.adam_beta1, adam_b2=config.adam_beta2,
@@ -249,6 +241,9 @@ def _unclipped(config: OptimizerConfig, rate: Schedule, factors: Any) -> Gradien
             )  # fmt: skip
         case _:
             assert_never(config)
+    if config.clip_norm == 0:
+        return optimizer
+    return optax.chain(optax.clip_by_global_norm(config.clip_norm), optimizer)
 
 
 def _with_decay(

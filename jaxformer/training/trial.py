@@ -12,8 +12,8 @@ import optax
 from jaxformer.config import LoopConfig
 from jaxformer.errors import ConfigError
 from jaxformer.training.callbacks import Callback
-from jaxformer.training.checkpoints import Checkpoints, NoCheckpoints
-from jaxformer.training.checkpoints.open_run import OpenRun
+from jaxformer.training.checkpoints import Checkpoints
+from jaxformer.training.checkpoints.locked_folder import LockedFolder
 from jaxformer.training.data import TrainingData
 from jaxformer.training.losses import Combine, LossFunction
 from jaxformer.training.parallel import Program, Runner
@@ -52,13 +52,6 @@ class Trial(NamedTuple):
     combine: Combine | None = None
 
 
-def check_trial(trial: Trial) -> None:
-    """Raises ConfigError for only one of frozen and combine."""
-    if (trial.frozen is None) != (trial.combine is None):
-        name, missing = ("combine", "frozen") if trial.frozen is None else ("frozen", "combine")
-        raise ConfigError(f"frozen and combine go together, got only {name}; pass {missing}, too")
-
-
 class Recipe(NamedTuple):
     """Makes a trial from numbers, which are arguments of its programs."""
 
@@ -69,7 +62,12 @@ class Recipe(NamedTuple):
 
     @classmethod
     def of(cls, trial: Trial, seed: int) -> "Recipe":
-        """The recipe of a trial, whose only number is the seed."""
+        """The recipe of a trial, whose only number is the seed; ConfigError for half of a pair."""
+        if (trial.frozen is None) != (trial.combine is None):
+            name, missing = ("combine", "frozen") if trial.frozen is None else ("frozen", "combine")
+            raise ConfigError(
+                f"frozen and combine go together, got only {name}; pass {missing}, too"
+            )
         params = None if callable(trial.init_params) else trial.init_params
         return cls(lambda: trial, {"seed": seed}, params, trial.frozen)
 
@@ -101,23 +99,23 @@ class RunSpec(NamedTuple):
     data: TrainingData
     loop: LoopConfig
     callbacks: Sequence[Callback] = ()
-    opened: OpenRun | None = None
+    locked: LockedFolder | None = None
     name: str = ""
 
     @property
     def folder(self) -> pathlib.Path | None:
         """Its folder, if any."""
-        return None if self.opened is None else self.opened.folder
+        return None if self.locked is None else self.locked.folder
 
     @property
-    def checkpoints(self) -> Checkpoints:
-        """The checkpoints in its folder."""
-        return NoCheckpoints() if self.opened is None else self.opened.checkpoints
+    def checkpoints(self) -> Checkpoints | None:
+        """The checkpoints in its folder, if any."""
+        return None if self.locked is None else self.locked.checkpoints
 
     @property
     def step(self) -> int:
         """Step from which it is trained; ConfigError if that is beyond the last one."""
-        return self.checkpoints.step_to_resume(self.loop.steps)
+        return 0 if self.checkpoints is None else self.checkpoints.step_to_resume(self.loop.steps)
 
 
 class Programs(NamedTuple):

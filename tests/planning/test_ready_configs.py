@@ -88,7 +88,7 @@ def test_step_lowers_for_a_gpu(name, runner):
     )  # fmt: skip
     program = runner.compile_train(step)
     batch = model.batch_shapes(batch_rows(config, runner.num_shards))
-    with program._context():
+    with runner.context():
         exported = jax.export.export(program._function, platforms=["cuda"])(
             runner.template(state_shapes(model)), runner.batch_template(batch)
         )

@@ -1,5 +1,7 @@
 """Runs on a mixture of two sources, of which one is small."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from jaxformer import runs, text
 from jaxformer.cli import main
 from jaxformer.config import MixtureSourceConfig
 from jaxformer.errors import DataError
+from jaxformer.training import SingleRunner
 from tests.runs import tiny
 
 WORDS = {"web": ["cat", "dog", "sat", "on", "the", "mat"], "code": ["if", "for", "x", "y", "in"]}
@@ -84,6 +87,20 @@ def test_masks_of_a_source_do_not_depend_on_the_batches(tmp_path):
             masked_labels.append(labels[(labels != text.IGNORE).any(axis=1)])
     for expected, actual in zip(masked_labels[:2], masked_labels[2:], strict=True):
         np.testing.assert_array_equal(expected, actual)
+
+
+def test_validation_of_sources_begins_anew_each_time_and_adds_up_bytes(tmp_path):
+    task, runner = runs.prepare_task(experiment(tmp_path)), SingleRunner()
+    sizes = [task.num_bytes(stream) for stream in task.validation.values()]
+    data = task.evaluation_data(task.validation, runner)
+    assert data.validation_bytes == sum(sizes) > max(sizes) and data.unit == "token"
+    for _ in range(2):
+        for name, batches in data.validation().items():
+            expected = task.validation_batches(task.validation[name], runner).once()
+            np.testing.assert_equal([*batches], [*expected])
+    unknown = dataclasses.replace(task.validation["code"], num_bytes=None)
+    data = task.evaluation_data(task.validation | {"code": unknown}, runner)
+    assert data.validation_bytes is None
 
 
 def test_inspection_names_the_source_of_each_row(tmp_path):

@@ -21,7 +21,7 @@ def test_kernels_of_a_run_move_by_the_learning_rate_of_their_width():
     )
     planned = task_class(config).text_model(config=config, tokenizers=())
     ones = jax.tree.map(lambda leaf: jnp.ones(leaf.shape), param_shapes(planned))
-    optimizer = run_recipe(planned, None).trial.optimizer
+    optimizer = run_recipe(planned).trial.optimizer
     state = optimizer.init(ones)
     assert jax.tree.structure(state) == jax.tree.structure(state_shapes(planned).opt_state)
     updates, _ = optimizer.update(ones, state, ones)

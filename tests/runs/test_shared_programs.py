@@ -1,6 +1,5 @@
 """Runs of one process that share compiled programs."""
 
-import contextlib
 import dataclasses
 import functools
 import gc
@@ -14,9 +13,8 @@ from jaxformer import runs
 from jaxformer.config import AdamWConfig, LoraConfig, ScheduleConfig, SgdConfig
 from jaxformer.runs.weights.trials import run_recipe, training_runner
 from jaxformer.training import make_train_step, trial
+from tests.compilations import counting_compilations
 from tests.runs import tiny
-
-COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +35,6 @@ def config(folder, name, **changes):
     optimizer = changes.pop("optimizer", AdamWConfig(learning_rate=2e-2))
     run_config = tiny.config_of_text(folder, {"paths": (str(folder / "text.txt"),)}, **changes)
     return dataclasses.replace(run_config, out=str(folder / name), optimizer=optimizer)
-
-
-@contextlib.contextmanager
-def counting_compilations():
-    compilations = []
-    listener = lambda event, *_, **__: compilations.append(event) if event == COMPILED else None  # noqa: E731
-    jax.monitoring.register_event_duration_secs_listener(listener)
-    try:
-        yield compilations
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listener)
 
 
 def use(run):
@@ -81,7 +68,7 @@ def test_run_with_other_numbers_compiles_nothing_and_is_that_of_a_process_of_its
 def test_numbers_are_those_of_a_step_that_has_them_compiled_in(folder, seed):
     model = model_of(folder, seed=seed, model={"dropout_rate": 0.5})
     runner = training_runner(model.config)
-    recipe = run_recipe(model, model.initializer)
+    recipe = run_recipe(model)
     programs = trial.make_programs(recipe.make, model.config.training, runner)
     state = runner.create(programs.create, (recipe.arguments, None))
     shapes = model.batch_shapes(8).items()
@@ -121,15 +108,15 @@ def test_what_programs_depend_on_tells_them_apart(folder, changes):
     lora = {name: changes[name] for name in ("lora", "init_from") if name in changes}
     base = model_of(folder, **{k: v for k, v in changes.items() if k not in lora})
     changed = dataclasses.replace(base, config=dataclasses.replace(base.config, **lora))
-    first = run_recipe(model_of(folder), None).make
-    assert first == run_recipe(model_of(folder, seed=3), None).make
-    assert first != run_recipe(changed, None).make
+    first = run_recipe(model_of(folder)).make
+    assert first == run_recipe(model_of(folder, seed=3)).make
+    assert first != run_recipe(changed).make
 
 
 def test_loop_settings_that_steps_depend_on_tell_programs_apart(folder, unshared):
     model = model_of(folder)
     runner = training_runner(model.config)
-    make = run_recipe(model, None).make
+    make = run_recipe(model).make
     loop = model.config.training
     programs = trial.shared_programs(make, loop, runner)
     assert trial.shared_programs(make, dataclasses.replace(loop, steps=99), runner) is programs

@@ -3,8 +3,7 @@ import math
 import pytest
 
 from jaxformer.errors import DataError
-from jaxformer.training import TrainingData, evaluate
-from jaxformer.training.data import joined_validation
+from jaxformer.training import evaluate
 
 
 def eval_step(params, batch):
@@ -38,16 +37,3 @@ def test_validation_without_any_label_that_counts_is_refused(batches, got):
 
 def test_perplexity_that_no_float_holds_is_infinite():
     assert evaluate(eval_step, None, [(1000.0, 1.0)]).perplexity == math.inf
-
-
-@pytest.mark.parametrize(("sizes", "total"), [((3, 5), 8), ((3, None), None)])
-def test_joined_validation_begins_anew_each_time_and_adds_up_bytes(sizes, total):
-    parts = {
-        name: TrainingData((), lambda name=name: iter(PARTS[name]), size, "masked token")
-        for name, size in zip(PARTS, sizes, strict=False)
-    }
-    joined = joined_validation(parts)
-    assert (joined.validation_bytes, joined.unit) == (total, "masked token")
-    for _ in range(2):
-        batches_by_part = {name: list(batches) for name, batches in joined.validation().items()}
-        assert batches_by_part == {name: PARTS[name] for name in parts}

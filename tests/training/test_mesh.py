@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -76,12 +77,12 @@ def created(architecture, runner, optimizer=OPTIMIZER):
     return runner.create(create, (jax.random.key(0),))
 
 
-def trained(architecture, runner, steps=20, accumulate_steps=2, optimizer=OPTIMIZER):
+def trained(architecture, runner, steps=20, optimizer=OPTIMIZER):
     """Losses of some steps, and the state after them."""
     step = runner.compile_train(
         make_train_step(
             language_model_loss(MODELS[architecture]), optimizer, seed=0,
-            accumulate_steps=accumulate_steps, axis_name=runner.axis_name,
+            accumulate_steps=2, axis_name=runner.axis_name,
         )
     )  # fmt: skip
     state, losses = created(architecture, runner, optimizer), []
@@ -123,8 +124,8 @@ def test_mesh_trains_as_one_device(architecture, mesh):
     assert step._function._cache_size() == 1  # the second step is the same program
     if MESHES[mesh].sequence > 1:  # keys and values go round, rather than all to every device
         batch = next(batches(architecture, 1))
-        with step._context():
-            program = step._function.lower(state, step._put(batch), ()).as_text()
+        with runner.context():
+            program = step._function.lower(state, runner.put(batch), ()).as_text()
         assert "collective_permute" in program
 
 
@@ -142,10 +143,8 @@ def test_every_runner_trains_as_one_device(architecture, devices, kind):
         runner = MeshRunner(MESHES[kind], chosen)
     losses, state, _ = trained(architecture, runner)
     np.testing.assert_allclose(losses, losses_on_one_device(architecture), rtol=1e-6)
-    jax.tree.map(
-        lambda leaf, single: np.testing.assert_allclose(leaf, single, rtol=1e-5, atol=1e-6),
-        gradients(architecture, runner), gradients_on_one_device(architecture),
-    )  # fmt: skip
+    split, single = gradients(architecture, runner), gradients_on_one_device(architecture)
+    chex.assert_trees_all_close(split, single, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.essential
@@ -195,12 +194,9 @@ def test_no_device_has_more_than_its_share():
 @pytest.mark.parametrize("way", ["to_pmap", "from_pmap"])
 def test_checkpoint_of_a_runner_restores_on_another(tmp_path, way):
     runners = [MeshRunner(MESHES["all"]), PmapRunner(jax.local_devices()[:2])]
-    assert_restores(tmp_path, *(runners if way == "to_pmap" else reversed(runners)))
-
-
-def assert_restores(folder, saves, loads):
+    saves, loads = runners if way == "to_pmap" else reversed(runners)
     state = created("decoder", saves)
-    with Checkpoints(folder) as checkpoints:
+    with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(state)
         checkpoints.wait()
         template = created("decoder", loads)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxformer.config import MeshConfig
 from jaxformer.errors import ConfigError
 from jaxformer.training import (
     MeshRunner,
@@ -17,6 +18,7 @@ from jaxformer.training import (
     split_cpu,
 )
 from jaxformer.training.parallel import TogetherRunner
+from tests.compilations import counting_compilations
 
 
 def test_default_runner_takes_every_device():
@@ -26,15 +28,19 @@ def test_default_runner_takes_every_device():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("options", "message"),
     [
-        (dict(devices=9, batch_size=9), "training.devices=9, but this machine has 8"),
-        (dict(devices=None, batch_size=12), r"= 8 \* 1, got 12"),
+        ({"devices": 9, "batch_size": 9}, "training.devices=9, but this machine has 8"),
+        ({"batch_size": 12}, r"= 8 \* 1, got 12"),
+        ({"mesh": MeshConfig(fsdp=3)}, r"data=2 \* fsdp=3 .* = 6 of 8 devices"),
+        ({"mesh": MeshConfig(data=4, fsdp=4)}, "= 16 of 8 devices"),
+        ({"mesh": MeshConfig(fsdp=4), "batch_size": 12},
+         r"devices \* accumulate_steps = 8 \* 1, got 12, .* \(mesh.data \* mesh.fsdp"),
     ],
-)
-def test_impossible_layouts_are_refused(arguments, message):
+)  # fmt: skip
+def test_impossible_layouts_are_refused(options, message):
     with pytest.raises(ConfigError, match=message):
-        make_runner("pmap", accumulate_steps=1, **arguments)
+        make_runner(**options)
 
 
 def test_cpu_cannot_be_split_after_jax_has_started():
@@ -103,7 +109,7 @@ def test_no_other_thread_starts_a_program_on_virtual_cpu_devices_meanwhile(kind)
 
     runner, other = (kind(jax.local_devices()[:count]) for count in (2, 3))
     with concurrent.futures.ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda i: (runner, other)[i % 2]._run(program, i), range(8)))
+        list(threads.map(lambda i: (runner, other)[i % 2].run(program, i), range(8)))
     assert len(most) == 8 and max(most) == 1
 
 
@@ -127,23 +133,15 @@ def test_programs_of_several_runs_have_no_collectives():
 
 @pytest.mark.parametrize("runner", [SingleRunner(), PmapRunner(jax.local_devices()[:2])])
 def test_compiling_is_apart_from_the_step_and_done_once_for_each_shape(runner):
-    compiled = []
-
-    def count(event, seconds, **_):
-        compiled.append(event.endswith("backend_compile_duration"))
-
     program = runner.compile_train(lambda state, batch: (state + batch["x"].sum(), {}))
     state, batch = runner.place(jnp.float32(1)), {"x": np.ones((4, 3), np.float32)}
-    jax.monitoring.register_event_duration_secs_listener(count)
-    try:
+    with counting_compilations() as compiled:
         assert not program.is_compiled(batch)
         program.compile(state, batch)
-        assert program.is_compiled(batch) and sum(compiled) == 1
+        assert program.is_compiled(batch) and len(compiled) == 1
         assert float(state) == 1  # not given away
         state, _ = program(state, batch)
         state, _ = program(state, batch)
-        assert sum(compiled) == 1
+        assert len(compiled) == 1
         assert not program.is_compiled({"x": np.ones((8, 3), np.float32)})
         assert not program.is_compiled({"x": np.ones((4, 3), np.int32)})
-    finally:
-        jax.monitoring.unregister_event_duration_listener(count)

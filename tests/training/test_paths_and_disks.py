@@ -12,7 +12,7 @@ import pytest
 
 from jaxformer.errors import ConfigError
 from jaxformer.training import Checkpoints, read_metrics
-from jaxformer.training.checkpoints.open_run import open_run
+from jaxformer.training.checkpoints.locked_folder import lock_folder
 from jaxformer.training.records import MetricsWriter
 from tests.training import saved
 
@@ -41,7 +41,7 @@ def test_checkpoints_are_saved_to_and_loaded_from_odd_paths(tmp_path, name):
 @pytest.mark.parametrize("name", UNREADABLE.values(), ids=UNREADABLE)
 def test_paths_that_orbax_cannot_read_are_refused_before_anything_is_written(tmp_path, name):
     with pytest.raises(ConfigError, match="which Orbax cannot read, got .* choose another folder"):
-        with open_run(tmp_path / name, keep=1):
+        with lock_folder(tmp_path / name, keep=1):
             pass
     assert list(tmp_path.iterdir()) == []
 

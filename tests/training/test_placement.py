@@ -51,20 +51,6 @@ def test_rules_that_cannot_be_are_refused(rule, message):
         )
 
 
-@pytest.mark.parametrize(
-    ("mesh", "options", "message"),
-    [
-        (MeshConfig(fsdp=3), {}, "data=2 \\* fsdp=3 .* = 6 of 8 devices"),
-        (MeshConfig(data=4, fsdp=4), {}, "= 16 of 8 devices"),
-        (MeshConfig(fsdp=4), {"batch_size": 12},
-         r"devices \* accumulate_steps = 8 \* 1, got 12, .* \(mesh.data \* mesh.fsdp"),
-    ],
-)  # fmt: skip
-def test_meshes_that_do_not_fit_are_refused(mesh, options, message):
-    with pytest.raises(ConfigError, match=message):
-        make_runner(mesh=mesh, **options)
-
-
 def test_sequences_that_the_axis_does_not_divide_are_refused():
     runner = MeshRunner(MeshConfig(sequence=8))
     step = runner.compile_eval(lambda params, batch: batch["tokens"].sum())
@@ -109,7 +95,7 @@ def test_rows_of_a_host_go_to_its_parts_in_order():
     runner = MeshRunner(MeshConfig(sequence=2), jax.local_devices()[:4])
     rows = np.arange(24).reshape(4, 6)
     runner._own_shards = (1, 0)
-    placed = runner._put({"tokens": rows})["tokens"]
+    placed = runner.put({"tokens": rows})["tokens"]
     np.testing.assert_array_equal(placed, rows[[2, 3, 0, 1]])
     assert {shard.data.shape for shard in placed.addressable_shards} == {(2, 3)}
 
@@ -156,16 +142,3 @@ def test_axes_without_a_size_take_the_devices_that_are_left():
     assert runner_kind("auto", MeshConfig(fsdp=2), 1) == "mesh"
     assert runner_kind("auto", MeshConfig(), 1) == runner_kind("auto", None, 1) == "pmap"
     assert runner_kind("auto", None, 2) == "mesh" and runner_kind("single", None, 2) == "single"
-
-
-@pytest.mark.parametrize(
-    ("trained_on", "split"),
-    [
-        (MeshConfig(data=8, fsdp=2, tensor=2), (2, 2)),
-        (MeshConfig(fsdp=16), (4, 1)),  # more than there are
-        (MeshConfig(data=8), (4, 1)),
-    ],
-)
-def test_mesh_for_inference_is_that_of_training_where_it_fits(trained_on, split):
-    sizes = MeshRunner.for_inference(trained_on, jax.devices()[:4]).sizes
-    assert (sizes["data"], sizes["fsdp"], sizes["tensor"]) == (1, *split)

@@ -187,20 +187,20 @@ def write_folder_manifest(folder: pathlib.Path) -> None:
 
 
 def check_same_run(
-    folder: pathlib.Path, config: ExperimentConfig, summary: DataSummary, trained: int
-) -> None:
-    """Raises CheckpointError for a run, at the step `trained`, with another config or data."""
+    folder: pathlib.Path, old: ExperimentConfig, new: ExperimentConfig, summary: DataSummary,
+    trained: int,
+) -> None:  # fmt: skip
+    """Raises CheckpointError if a config or data differ from those of a run at step `trained`."""
     elsewhere = (
         "train in another folder, --out NEW: from scratch, or from its weights with --init-from "
         f"{folder}"
     )
-    old = read_run_config(folder)
-    starts = [old.schedule.decay_start, config.schedule.decay_start]
+    starts = [old.schedule.decay_start, new.schedule.decay_start]
     is_ahead = all(start is not None and trained <= start for start in starts)
     may_change = (*_MAY_CHANGE, *(["schedule.decay_"] if is_ahead else []))
     forbidden = [
         f"{key}: {before!r} there, {after!r} now"
-        for key, (before, after) in config_differences(old, config).items()
+        for key, (before, after) in config_differences(old, new).items()
         if not key.startswith(may_change)
     ]
     if forbidden:

@@ -48,7 +48,10 @@ class ConversationTask(TableTask):
         cls, split: Split, config: ExperimentConfig
     ) -> tuple[Sequence[str], Sequence[str]]:
         """The content of all messages, and the text that the template adds to them."""
-        train, validation = map(_messages, (split.train.train, split.validation))
+        train, validation = (
+            list(itertools.chain.from_iterable(rows.messages))
+            for rows in (split.train.train, split.validation)
+        )
         roles = sorted({message["role"] for message in (*train, *validation)})
         frame = functools.partial(text.ChatTemplate.frame, config.data.template)
         texts = [message["content"] for message in train]
@@ -91,8 +94,3 @@ class ConversationTask(TableTask):
     def row_texts(self, batch: Any, count: int) -> list[dict[str, str]]:
         """Rows, with marks for text that is not predicted and for ends of conversations."""
         return causal_texts(self.tokenizer, batch, count)
-
-
-def _messages(conversations: text.Conversations) -> list[text.Message]:
-    """The messages of all conversations."""
-    return [message for messages in conversations.messages for message in messages]

@@ -29,7 +29,7 @@ from jaxformer.storage import read_json, write_json
 from jaxformer.text.store.arrays import map_array, write_array
 from jaxformer.text.tables.documents import LONG, long_lines
 from jaxformer.training import TrainingData
-from jaxformer.training.data import BatchSource, joined_validation
+from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
 
 _LOG = logging.getLogger(__name__)
@@ -148,9 +148,16 @@ class StreamTask(Task):
 
         Each source starts a new batch, so that its loss needs no separate forward pass.
         """
-        evaluate = super().evaluation_data
-        sources = {name: evaluate(stream, runner) for name, stream in validation.items()}
-        return sources[""] if "" in sources else joined_validation(sources)
+        if "" in validation:
+            return super().evaluation_data(validation[""], runner)
+        streams, sizes = validation.items(), [*map(self.num_bytes, validation.values())]
+        batches = {name: self.validation_batches(stream, runner) for name, stream in streams}
+        return TrainingData(
+            batches=(),
+            unit=self.model.unit,
+            validation=lambda: {name: source.once() for name, source in batches.items()},
+            validation_bytes=None if None in sizes else sum(filter(None, sizes)),
+        )
 
     def validation_batches(self, validation: text.TokenStream, runner: Runner) -> Any:
         """Makes batches of all windows of one stream, in order."""

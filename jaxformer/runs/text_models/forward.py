@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +12,7 @@ from flax import linen as nn
 
 from jaxformer.models import AttentionMap
 from jaxformer.text import IGNORE, Tokenizer
-from jaxformer.text.store.arrays import example_length
+from jaxformer.text.store.arrays import ExampleArrays, RaggedArray, example_length
 
 _ROWS = 32  # texts at a time
 _SHORTEST = 16  # tokens; shorter rows are padded to this
@@ -39,27 +39,6 @@ def apply_model(
     return nn.apply(method, model)({"params": params}, **inputs)
 
 
-def _padded_batches(
-    rows: Sequence[Mapping[str, np.ndarray]], max_len: int
-) -> Iterator[tuple[list[int], dict[str, np.ndarray]]]:
-    """Padded batches of rows of similar length, in few shapes; yields indices and arrays."""
-    sizes = [example_length(row) for row in rows]
-    order = sorted(range(len(rows)), key=sizes.__getitem__)
-    for start in range(0, len(order), _ROWS):
-        indices = order[start : start + _ROWS]
-        batch = {}
-        for name, first in rows[indices[0]].items():
-            arrays = [rows[i][name] for i in indices]
-            longest = max(array.size for array in arrays)
-            # Powers of two, so that there are few shapes to compile.
-            width = min(max(_SHORTEST, 1 << (longest - 1).bit_length()), max_len)
-            fill = IGNORE if name == "labels" else 0
-            batch[name] = np.full((_ROWS, width)[: 1 + first.ndim], fill, first.dtype)
-            for row, array in enumerate(arrays):
-                batch[name][(row, slice(array.size))[: 1 + first.ndim]] = array
-        yield indices, batch
-
-
 def apply_to_rows(
     model: nn.Module,
     method: Callable[..., jax.Array],
@@ -69,7 +48,15 @@ def apply_to_rows(
 ) -> list[np.ndarray]:
     """Output of the module-level `method`(model, **rows) for each row, with its padding."""
     outputs = [np.zeros(0)] * len(rows)
-    for indices, batch in _padded_batches(rows, max_len):
+    order = sorted(range(len(rows)), key=lambda i: example_length(rows[i]))
+    for start in range(0, len(rows), _ROWS):  # rows of similar length
+        indices, batch = order[start : start + _ROWS], dict[str, np.ndarray]()
+        for name in rows[0]:
+            column = RaggedArray.of([rows[i][name] for i in indices])
+            longest = int(column.sizes.max())
+            # Powers of two, so that there are few shapes to compile.
+            width = min(max(_SHORTEST, 1 << (longest - 1).bit_length()), max_len)
+            batch |= ExampleArrays({name: column}).padded(np.arange(len(indices)), _ROWS, width)
         computed = np.asarray(apply_model(model, method, params, **batch))
         for i, output in zip(indices, computed, strict=False):
             outputs[i] = output

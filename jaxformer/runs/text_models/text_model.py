@@ -204,7 +204,7 @@ class TextModel(abc.ABC):
         Raises:
             DataError: the text is empty or too long, or cannot be encoded.
         """
-        return self.surrounded(self.tokenizer.encode(text.strip()), text)
+        return self.surrounded(self.tokenizers[0].encode(text.strip()), text)
 
     def decode(self, ids: npt.ArrayLike) -> str:
         """Decodes token ids; for an encoder-decoder, of the target language.

@@ -76,10 +76,6 @@ class Translator(TextModel):
         """Special tokens around a source, such as its end of text."""
         return around_source(self.tokenizers[0])
 
-    def encode(self, text: str) -> np.ndarray:
-        """Encodes a source: int32 [tokens]."""
-        return self.surrounded(self.tokenizers[0].encode(text.strip()), text)
-
     def to_huggingface(self) -> HuggingFaceModel:
         """The model, with the search of the config's translation."""
         model, tokenizer = super().to_huggingface(), self.tokenizers[0]

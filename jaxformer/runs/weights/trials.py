@@ -107,21 +107,23 @@ def training_runner(config: ExperimentConfig) -> Runner:
     )
 
 
-def run_recipe(model: TextModel, params: Any, frozen: Any = None) -> Recipe:
-    """Recipe of a run's trial; `params` may be a function that draws them, `frozen` is for LoRA."""
-    config, draws = model.config, callable(params)
+def run_recipe(model: TextModel, start: Start | None = None) -> Recipe:
+    """Recipe of a run's trial, which starts from these weights, or from random ones."""
+    config, params, frozen = model.config, None, None
+    if start is not None:
+        params, frozen = (start.params, None) if config.lora is None else adapt(model, start)
     numbers = numbers_of(config)
     make = RunTrial(
         loss=model.loss(config.training.label_smoothing),
         validation_loss=model.loss(0.0),
-        draw_params=params if draws else None,
+        draw_params=model.initializer if start is None else None,
         optimizer=with_numbers(config, dict.fromkeys(numbers, 0)).optimizer,
         schedule=config.schedule,
         combine=combine_of(config.lora),
         model=(type(model), config.model),
         factors=rate_factors(model),
     )
-    return Recipe(make, numbers, None if draws else params, frozen)
+    return Recipe(make, numbers, params, frozen)
 
 
 def numbers_of(config: ExperimentConfig) -> dict[str, float]:

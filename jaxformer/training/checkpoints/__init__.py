@@ -1,6 +1,6 @@
 """Checkpoints of a run: saved with Orbax, each with a manifest that is compared before loading."""
 
-from jaxformer.training.checkpoints.folder import Checkpoints, NoCheckpoints
+from jaxformer.training.checkpoints.folder import Checkpoints
 from jaxformer.training.checkpoints.manifest import (
     checkpoint_damage,
     checkpoint_fingerprint,
@@ -9,6 +9,6 @@ from jaxformer.training.checkpoints.manifest import (
 )
 
 __all__ = [
-    "Checkpoints", "NoCheckpoints", "checkpoint_damage", "checkpoint_fingerprint",
-    "checkpoint_steps", "read_checkpoint_manifest",
+    "Checkpoints", "checkpoint_damage", "checkpoint_fingerprint", "checkpoint_steps",
+    "read_checkpoint_manifest",
 ]  # fmt: skip

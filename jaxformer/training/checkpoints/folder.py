@@ -198,20 +198,6 @@ class Checkpoints(CheckpointIndex):
         return loaded
 
 
-class NoCheckpoints(Checkpoints):
-    """Checkpoints of a training without a folder: nothing is saved."""
-
-    def __init__(self) -> None:
-        self._response = self._checkpointer = None
-
-    def step_to_resume(self, steps: int) -> int:
-        """Step 0: there is nothing to resume."""
-        return 0
-
-    def save(self, *_: Any, **__: Any) -> None:
-        """Does nothing."""
-
-
 class _Best:
     """Orbax's policy that keeps the best checkpoint, by the losses in the verified manifests."""
 

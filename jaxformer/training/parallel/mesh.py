@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
@@ -62,7 +63,6 @@ class MeshRunner(Runner):
             axis_types=(AxisType.Auto,) * len(MESH_AXES),
         )  # fmt: skip
         super().__init__(devices, NamedSharding(self._mesh, PartitionSpec()))
-        self._context = functools.partial(jax.set_mesh, self._mesh)
         self.num_shards = num_row_parts(self.sizes)
         self.num_sequence_parts = self.sizes["sequence"]
         self.has_all_params = not any(self.sizes[axis] > 1 for axis in ("fsdp", "expert", "tensor"))
@@ -94,7 +94,7 @@ class MeshRunner(Runner):
         check_rules((shapes, *rest), self._rules)
         shardings = self._shardings(shapes)
         create = jax.jit(make, out_shardings=shardings)
-        return self._run(create, *map(self.place, arguments))
+        return self.run(create, *map(self.place, arguments))
 
     def place(self, tree: Any) -> Any:
         """Copies a pytree to the devices by leaf; a copy, because steps donate their state."""
@@ -135,7 +135,11 @@ class MeshRunner(Runner):
         """Replicates a pytree on every device."""
         return jax.lax.with_sharding_constraint(tree, self._whole)
 
-    def _put(self, batch: Any) -> Any:
+    def context(self) -> AbstractContextManager[Any]:
+        """Context of the mesh."""
+        return jax.set_mesh(self._mesh)
+
+    def put(self, batch: Any) -> Any:
         """Splits this host's rows of a batch over its devices, and their tokens over "sequence"."""
         return jax.tree_util.tree_map_with_path(self._put_leaf, batch)
 

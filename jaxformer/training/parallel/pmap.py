@@ -42,7 +42,7 @@ class PmapRunner(Runner):
         super().__init__(devices, NamedSharding(mesh, PartitionSpec()))
         self.num_shards = self.num_local_shards = len(devices)
 
-    def _put(self, batch: Any) -> Any:
+    def put(self, batch: Any) -> Any:
         """Splits the rows of a batch over the local devices; a tuple, see `_compiled`."""
         count = len(self._devices)
         return (jax.tree.map(lambda x: rearrange(x, "(d b) ... -> d b ...", d=count), batch),)

@@ -18,15 +18,14 @@ from jaxformer.flops import count_model_flops
 from jaxformer.memory import device_memory, peak_memory
 from jaxformer.text import Host
 
+_turn = threading.Lock()  # of this process, because all runners share its devices
+
 
 class Program:
     """A step on devices: a function of ``(tree, batch, *rest)``, compiled once per batch shape."""
 
-    def __init__(
-        self, function: Any, put: Callable[[Any], Any], run: Callable[..., Any],
-        context: Callable[[], AbstractContextManager[Any]],
-    ) -> None:  # fmt: skip
-        self._function, self._put, self._run, self._context = function, put, run, context
+    def __init__(self, function: Any, runner: "Runner") -> None:
+        self._function, self._runner = function, runner
         self._compiled: dict[Any, Any] = {}
         self._model_flops: dict[Any, float] = {}
 
@@ -37,8 +36,8 @@ class Program:
     # Separate, so that a caller can be interrupted before the step takes the state away.
     def compile(self, tree: Any, batch: Any, *rest: Any) -> None:
         """Compiles for the shapes of a batch; JAX caches the result for later calls."""
-        with self._context():
-            lowered = self._function.lower(tree, self._put(batch), rest)
+        with self._runner.context():
+            lowered = self._function.lower(tree, self._runner.put(batch), rest)
             self._compiled[_shapes(batch)] = lowered.compile()
 
     def texts(self) -> list[str]:
@@ -47,9 +46,9 @@ class Program:
 
     def count_flops(self, tree: Any, batch: Any, *rest: Any) -> None:
         """Counts the model FLOPs of a step for the shapes of a batch, by tracing it."""
-        with self._context(), contextlib.suppress(ConfigError):  # a loop of unknown length
+        with self._runner.context(), contextlib.suppress(ConfigError):  # a loop of unknown length
             self._model_flops[_shapes(batch)] = count_model_flops(
-                self._function, tree, self._put(batch), rest
+                self._function, tree, self._runner.put(batch), rest
             )
 
     def model_flops(self, batch: Any) -> float | None:
@@ -58,15 +57,15 @@ class Program:
 
     def lower(self, tree: Any, batch: Any, *rest: Any) -> Any:
         """Lowers the step for shapes of the runner's templates, even of devices not here."""
-        with self._context():
+        with self._runner.context():
             return self._function.lower(tree, batch, rest)
 
     def __call__(self, tree: Any, batch: Any, *rest: Any) -> Any:
         """Runs the step."""
         if not self.is_compiled(batch):
             self.compile(tree, batch, *rest)
-        with self._context():
-            return self._run(self._function, tree, self._put(batch), rest)
+        with self._runner.context():
+            return self._runner.run(self._function, tree, self._runner.put(batch), rest)
 
 
 def _shapes(batch: Any) -> Any:
@@ -94,9 +93,7 @@ class Runner:
         # Virtual CPU devices share one thread pool, where a device at a collective waits for the
         # others. Two programs in flight, such as two evaluation batches, can fill it with waiting
         # ones, and then wait for each other forever.
-        can_deadlock = len(self._local) > 1 and self._local[0].platform == "cpu"
-        self._run = _one_at_a_time if can_deadlock else _call
-        self._context: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
+        self._can_deadlock = len(self._local) > 1 and self._local[0].platform == "cpu"
 
     @property
     def memory(self) -> int:
@@ -158,13 +155,25 @@ class Runner:
             return step(tree, batch, *rest)
 
         function = self._compiled(step_of_rest, **options)
-        return Program(function, self._put, self._run, self._context)
+        return Program(function, self)
 
     def _compiled(self, step: Callable[..., Any], **options: Any) -> Any:
         return jax.jit(step, **options)
 
-    def _put(self, batch: Any) -> Any:
+    def put(self, batch: Any) -> Any:
+        """Places this host's rows of a batch for a program."""
         return jax.device_put(batch, self._whole)
+
+    def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Calls a compiled function, alone and until its result is there if it could deadlock."""
+        if not self._can_deadlock:
+            return function(*args)
+        with _turn:
+            return jax.block_until_ready(function(*args))
+
+    def context(self) -> AbstractContextManager[Any]:
+        """Context in which programs are traced and called."""
+        return contextlib.nullcontext()
 
     def take(self, tree: Any, index: int) -> Any:
         """One run's part of a pytree of all runs; only `TogetherRunner` has several."""
@@ -204,17 +213,3 @@ def num_bytes(shapes: Any) -> int:
 def num_hosts(devices: Sequence[jax.Device]) -> int:
     """Number of hosts that the devices are on."""
     return len({device.process_index for device in devices})
-
-
-def _call(function: Callable[..., Any], *args: Any) -> Any:
-    """Calls a compiled function; other programs may run meanwhile."""
-    return function(*args)
-
-
-_turn = threading.Lock()  # of this process, because all runners share its devices
-
-
-def _one_at_a_time(function: Callable[..., Any], *args: Any) -> Any:
-    """Calls a compiled function, and waits for its result, while no other such call runs."""
-    with _turn:
-        return jax.block_until_ready(function(*args))

@@ -59,7 +59,8 @@ class TogetherRunner(SingleRunner):
         """Compiles a step of (state or params, batch, rest) of one run, each with its rest."""
         return jax.jit(self._together(step, (True, not self._shares_batches, True)), **options)
 
-    def _put(self, batch: Any) -> Any:
+    def put(self, batch: Any) -> Any:
+        """Places a batch of all runs, or stacks those of each run."""
         if self._shares_batches:
             return jax.device_put(batch, self._shared)
         return jax.device_put(jax.tree.map(lambda *x: np.stack(x), *batch), self._by_run)

@@ -130,8 +130,8 @@ class Recorder:
         if stops >= 0:
             self.stopped_by = callbacks[stops]
 
-    def evaluate(self, step: int, params: Any, sums: LossSums) -> Evaluation:
-        """Records the validation of parameters, from those and the losses of all runs."""
+    def evaluate(self, step: int, params: Any, sums: LossSums) -> None:
+        """Records and prints the validation, from parameters and losses of all runs."""
         data = self.spec.data
         evaluation = sums.evaluation(data.validation_bytes, data.unit, self.index)
         if not math.isfinite(evaluation.loss):
@@ -141,7 +141,8 @@ class Recorder:
             evaluation = evaluation._replace(scores={**evaluation.scores, **scores})
         self.record(step, evaluation.figures)
         self.evaluation, self.validation_loss = evaluation, evaluation.loss
-        return evaluation
+        where = f"{self.name}, " if self.name else ""
+        self.progress.print(f"{where}step {step}: validation loss {evaluation}")
 
     def _whole_params(self, params: Any) -> Any:
         """Parameters of the whole model, on one host, for scores."""
@@ -154,5 +155,6 @@ class Recorder:
         """Saves the run's part of the state of all runs."""
         self.metrics.flush()  # a run that resumes from a checkpoint has the records up to it
         state = self.part(state)
-        self.spec.checkpoints.save(state, self.validation_loss)
+        if (checkpoints := self.spec.checkpoints) is not None:
+            checkpoints.save(state, self.validation_loss)
         self.last_saved = int(state.step)

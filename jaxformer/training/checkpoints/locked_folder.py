@@ -13,8 +13,8 @@ from jaxformer.training.parallel import in_first_process
 
 
 @dataclasses.dataclass
-class OpenRun:
-    """A run folder that the first process of a job has taken, from `open_run`."""
+class LockedFolder:
+    """A run folder that the first process of a job has locked, from `lock_folder`."""
 
     folder: pathlib.Path
     keep: int
@@ -28,10 +28,10 @@ class OpenRun:
 
 
 @contextlib.contextmanager
-def open_run(
+def lock_folder(
     folder: pathlib.Path, keep: int, *, before: Callable[[], object] = lambda: None,
     prepare: Callable[[], object] = lambda: None,
-) -> Iterator[OpenRun]:  # fmt: skip
+) -> Iterator[LockedFolder]:  # fmt: skip
     """The first process calls `before`, locks a folder on a disk, and calls `prepare`."""
     require_readable(folder)
     with contextlib.ExitStack() as stack:
@@ -44,4 +44,4 @@ def open_run(
             prepare()
 
         in_first_process("take the run folder", take)
-        yield OpenRun(folder, keep, stack)
+        yield LockedFolder(folder, keep, stack)
