@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import jax
 import tokenizers
@@ -110,6 +111,21 @@ def t5(folder):
     fields = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "max_length": 17}
     special = ["<pad>", "</s>"]
     return write(folder, EncoderDecoder, config, special=special, template="$A </s>", fields=fields)
+
+
+def with_settings(folder, target, **settings):
+    """A copy of a folder with other values in its config."""
+    shutil.copytree(folder, target)
+    values = json.loads((target / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps(values | settings))
+    return target
+
+
+def with_chat_template(folder):
+    """Adds a chat template to a folder; returns it."""
+    template = "<s>{% for m in messages %}{{ m.content }}</s>{% endfor %}<|eot|>"
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    return template
 
 
 def ids_of(folder, text):

@@ -1,6 +1,5 @@
 """Conversion between runs, folders of Hugging Face, and files of parameters."""
 
-import json
 import shutil
 
 import jax
@@ -29,8 +28,7 @@ ids_of = pretrained_folders.ids_of
 def test_chat_template_of_a_folder_comes_along(folders, tmp_path, capsys):
     folder = tmp_path / "model"
     config, params = pretrained_folders.llama(folder)
-    template = "<s>{% for m in messages %}{{ m.content }}</s>{% endfor %}<|eot|>"
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    pretrained_folders.with_chat_template(folder)
     run, message = runs.open_run(folder), {"role": "user", "content": TEXT}
     ids = [0, *ids_of(folder, TEXT)[1:], 1, 2]
     (expected,) = generate(

@@ -1,7 +1,6 @@
 """How folders say that text is generated: rules that are followed, and others that are refused."""
 
 import json
-import shutil
 
 import pytest
 
@@ -9,17 +8,10 @@ from jaxformer import runs
 from jaxformer.cli import main
 from jaxformer.errors import ConfigError, DataError
 from tests.runs import pretrained_folders, tiny
+from tests.runs.pretrained_folders import with_settings
 
 TEXT = "the cat sat on the mat"
 REFUSED = "typical_p=0.9; .* ignore=\\('typical_p',\\), or --ignore typical_p"
-
-
-def with_settings(folder, target, **settings):
-    """A copy of a folder that says more of generation."""
-    shutil.copytree(folder, target)
-    values = json.loads((target / "config.json").read_text())
-    (target / "config.json").write_text(json.dumps(values | settings))
-    return target
 
 
 @pytest.fixture(scope="module")
@@ -109,12 +101,10 @@ def test_settings_are_refused_for_the_kind_of_model_that_has_no_option(
     assert run.decoding.unsupported == settings
     ((setting, value),) = settings.items()
     if name == "t5":  # whose attention is that of the translation, if there is no other
-        with pytest.raises(ConfigError, match=f"{setting}={value}"):
-            run.attention(TEXT)
-        with pytest.raises(ConfigError, match=f"{setting}={value}"):
-            run.translate([TEXT])
-        with pytest.raises(ConfigError, match=f"{setting}={value}"):
-            run.evaluate([tiny.write(tmp_path / "pairs.tsv", [f"{TEXT}\tthe dog"])])
+        pairs = tiny.write(tmp_path / "pairs.tsv", [f"{TEXT}\tthe dog"])
+        for use, text in ((run.attention, TEXT), (run.translate, [TEXT]), (run.evaluate, [pairs])):
+            with pytest.raises(ConfigError, match=f"{setting}={value}"):
+                use(text)
         assert len(run.attention(TEXT, target="the dog")) == 3
     else:
         with pytest.raises(ConfigError, match=f"beside the others: {setting}={value};"):

@@ -1,6 +1,5 @@
 """Classifiers and rerankers of Hugging Face folders."""
 
-import json
 import shutil
 
 import jax
@@ -28,11 +27,9 @@ def test_classifier_has_the_names_of_its_classes(folders):
 
 def with_problem_type(folders, tmp_path, kind):
     """A classifier of three classes whose scores are read in another way."""
-    folder = tmp_path / "model"
-    shutil.copytree(folders("bert", 3)[0], folder)
-    values = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(values | {"problem_type": kind}))
-    return folder
+    return pretrained_folders.with_settings(
+        folders("bert", 3)[0], tmp_path / "model", problem_type=kind
+    )
 
 
 def test_probabilities_of_several_labels_are_each_for_itself(folders, tmp_path):

@@ -1,9 +1,9 @@
 """Runs that start from folders of Hugging Face."""
 
 import dataclasses
-import functools
 import json
 
+import chex
 import jax
 import numpy as np
 import pytest
@@ -11,9 +11,7 @@ import pytest
 from jaxformer import runs
 from jaxformer.config import LoraConfig
 from jaxformer.errors import ConfigError
-from jaxformer.interop import (
-    load_huggingface,
-)
+from jaxformer.interop import load_huggingface
 from jaxformer.training import SingleRunner
 from tests.runs import pretrained_folders, tiny
 
@@ -37,8 +35,7 @@ def starting(tmp_path, folder, **changes):
 def test_chat_template_of_a_folder_is_kept_where_it_is_fine_tuned(tmp_path, lora):
     folder, message = tmp_path / "model", {"role": "user", "content": TEXT}
     pretrained_folders.llama(folder)
-    template = "<s>{% for m in messages %}{{ m.content }}</s>{% endfor %}<|eot|>"
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    template = pretrained_folders.with_chat_template(folder)
     expected = runs.open_run(folder).encode_messages([message])
     config = starting(tmp_path, folder, model={"max_len": 12}, training={"steps": 1})
     config = dataclasses.replace(config, lora=lora)
@@ -102,9 +99,7 @@ def test_training_starts_from_a_folder_and_keeps_its_tokens(folders, tmp_path):
     runs.convert(tmp_path / "run", tmp_path / "exported")
     again = load_huggingface(tmp_path / "exported")
     assert again.config.max_len == 8
-    jax.tree.map(
-        np.testing.assert_array_equal, again.params, runs.open_run(tmp_path / "run").params
-    )
+    chex.assert_trees_all_equal(again.params, runs.open_run(tmp_path / "run").params)
 
 
 def test_table_of_positions_is_cut_where_texts_are_shorter(folders, tmp_path):
@@ -154,5 +149,5 @@ def test_classifier_starts_from_an_encoder_with_any_head(folders, tmp_path, name
         kernel, params["encoder"]["stack"]["layers"]["feed_forward"]["up_kernel"]
     )
     if name == "bert_base":
-        equal = functools.partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-20)
-        jax.tree.map(equal, classifier.params["pooler"], params["pooler"])
+        poolers = classifier.params["pooler"], params["pooler"]
+        chex.assert_trees_all_close(*poolers, rtol=1e-6, atol=1e-20)

@@ -26,13 +26,13 @@ def stream_config(folder, **data):
     )  # fmt: skip
 
 
-def batch_of_training(config, step, task=None):
+def batch_of_training(config, step):
     """The batch that `train_run` hands to the loop, which does not begin."""
     batches = []
     with pytest.MonkeyPatch.context() as patch:
         fit_run = "jaxformer.runs.train.fit_run"
         patch.setattr(fit_run, lambda spec, *_, **__: batches.append(spec.data))
-        runs.train_run(config, task=task)
+        runs.train_run(config)
     return batches[0].batches[step]
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 import shutil
 
+import chex
 import jax
 import numpy as np
 import pytest
@@ -44,10 +45,6 @@ def adapted(tmp_path_factory, source):
     return run_config, result, reports
 
 
-def assert_same(a, b):
-    jax.tree.map(np.testing.assert_array_equal, a, b)
-
-
 def test_run_trains_and_stores_matrices_alone(source, adapted):
     run_config, result, reports = adapted
     attention = result.params["stack"]["layers"]["attention"]
@@ -72,7 +69,7 @@ def test_run_starts_as_its_base_to_the_bit(source, tmp_path):
     task = runs.prepare_task(adapting(tmp_path, source))
     matrices, frozen = adapt(task.model, task.source.start(task.model, SingleRunner()))
     run = runs.open_run(source)
-    assert_same(frozen, run.params)
+    saved.assert_same(frozen, run.params)
     combined = combine_of(task.config.lora)(matrices, frozen)
     start = dataclasses.replace(task.model, params=combined)
     assert start.log_likelihood(OWN) == run.log_likelihood(OWN)
@@ -92,20 +89,18 @@ def test_opened_run_has_one_model_of_base_and_matrices(source, adapted):
     params = jax.tree.map(lambda leaf: leaf, run.params)
     for name in ("query_kernel", "value_kernel"):
         params["stack"]["layers"]["attention"].pop(name)
-    assert_same(params, base)
+    saved.assert_same(params, base)
     assert run.evaluate().loss == pytest.approx(result.evaluation.loss, rel=1e-5)
     assert run.generate("the cat", max_new_tokens=3, temperature=0.0)
     split = runs.open_run(run_config.out, 4, mesh=MeshConfig(fsdp=2)).params
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-6), split, run.params
-    )
+    chex.assert_trees_all_close(split, run.params, rtol=0, atol=1e-6)
 
 
 def test_resumed_run_is_the_same_to_the_bit(source, adapted, tmp_path):
     _, result, _ = adapted
     run_config = adapting(tmp_path, source)
     runs.train_run(tiny.change(run_config, training={"steps": 2}))
-    assert_same(runs.train_run(run_config).params, result.params)
+    saved.assert_same(runs.train_run(run_config).params, result.params)
     for lora, rank in ((dataclasses.replace(LORA, rank=3), 3), (None, None)):
         with pytest.raises(
             CheckpointError, match=f"another config .lora.rank: 2 there, {rank} now"
@@ -123,10 +118,7 @@ def test_base_that_is_split_over_devices_is_trained_beside_as_any(source, adapte
     run_config = dataclasses.replace(run_config, mesh=MeshConfig(fsdp=2))
     runs.train_run(tiny.change(run_config, training={"steps": 2}))
     on_mesh = runs.train_run(run_config)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5),
-        on_mesh.params, result.params,
-    )  # fmt: skip
+    chex.assert_trees_all_close(on_mesh.params, result.params, rtol=1e-3, atol=1e-5)
     assert on_mesh.evaluation.loss == pytest.approx(result.evaluation.loss, rel=1e-5)
 
 
@@ -143,7 +135,7 @@ def test_base_that_has_moved_is_named_and_one_that_has_changed_refused(source, a
             runs.train_run(dataclasses.replace(tiny.change(run_config, training={"steps": 5})))
     finally:
         hidden.rename(source)
-    assert_same(runs.open_run(run, base=tmp_path / "base").params, before)
+    saved.assert_same(runs.open_run(run, base=tmp_path / "base").params, before)
     step = tmp_path / "base/checkpoints/4"
     saved.flip(saved.data_file(step))
     saved.sign(step)
@@ -162,13 +154,13 @@ def test_run_starts_from_merged_weights_of_one_with_lora(adapted, tmp_path):
     merged = runs.open_run(run_config.out).params
     again = adapting(tmp_path, run_config.out, lora=LoraConfig(rank=3, targets=("*up_kernel",)))
     task = runs.prepare_task(again)
-    assert_same(task.source.start(task.model, SingleRunner()).params, merged)
+    saved.assert_same(task.source.start(task.model, SingleRunner()).params, merged)
     runs.train_run(tiny.change(again, training={"steps": 1}))
     params = runs.open_run(again.out).params
     feed_forward = params["stack"]["layers"].pop("feed_forward")
     merged_feed_forward = merged["stack"]["layers"].pop("feed_forward")
-    assert_same(params, merged)
-    assert_same(feed_forward["down_kernel"], merged_feed_forward["down_kernel"])
+    saved.assert_same(params, merged)
+    saved.assert_same(feed_forward["down_kernel"], merged_feed_forward["down_kernel"])
     assert float(np.abs(feed_forward["up_kernel"] - merged_feed_forward["up_kernel"]).max()) > 0
 
 
@@ -192,7 +184,7 @@ def test_classifier_trains_its_new_scores_in_full(tmp_path):
     }  # fmt: skip
     assert reports[-2].endswith("the scores of the classes start anew")
     run = runs.open_run(run_config.out, 2)
-    assert_same(run.params["class_kernel"], result.params["class_kernel"])
+    saved.assert_same(run.params["class_kernel"], result.params["class_kernel"])
     assert run.evaluate().loss == pytest.approx(result.evaluation.loss, rel=1e-5)
 
 

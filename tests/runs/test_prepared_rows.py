@@ -1,4 +1,4 @@
-"""Runs on pairs and labelled texts whose examples must be on disk, as those of large files."""
+"""Runs on pairs whose examples must be on disk, as those of large files."""
 
 import numpy as np
 import pytest
@@ -12,27 +12,24 @@ RNG = np.random.default_rng(0)
 TEXTS = list(dict.fromkeys(" ".join(RNG.choice(WORDS, 3)) for _ in range(80)))
 
 
-def experiment(folder, source, **changes):
-    second = {"pairs": lambda row: row[::-1], "labelled": lambda row: row.split()[0]}[source]
-    path = tiny.write(folder / "rows.tsv", [f"{words}\t{second(words)}" for words in TEXTS])
-    data = {"source": source, "paths": (path,), "validation_fraction": 0.2,
-            "cache": str(folder / "cache")} | changes.pop("data", {})  # fmt: skip
-    changes["training"] = {"steps": 4, "eval_every": 4} | changes.get("training", {})
-    changes["model"] = {"dropout_rate": 0.0, "max_len": 32}
-    changes["tokenizer"] = {"kind": "byte"} | changes.get("tokenizer", {})
-    architecture = {"pairs": "encoder_decoder", "labelled": "encoder"}[source]
-    return tiny.config(folder, architecture=architecture, data=data, **changes)
+def experiment(folder, tokenizer="byte"):
+    path = tiny.write(folder / "rows.tsv", [f"{words}\t{words[::-1]}" for words in TEXTS])
+    data = {"source": "pairs", "paths": (path,), "cache": str(folder / "cache")}
+    return tiny.config(
+        folder, architecture="encoder_decoder", data=data, tokenizer={"kind": tokenizer},
+        model={"max_len": 32},
+    )  # fmt: skip
 
 
 def test_rows_are_neither_read_nor_encoded_again(tmp_path, monkeypatch):
-    config = experiment(tmp_path, "pairs")
+    config = experiment(tmp_path)
     first, lines = tiny.logged_of_data(config)
     monkeypatch.setattr(corpora, "_scan", None)
     monkeypatch.setattr(corpora.Corpus, "read", None)
     again, same_lines = tiny.logged_of_data(config)
     assert again.summary == first.summary and same_lines == lines
     with pytest.raises(TypeError):  # other tokens need other files
-        runs.prepare_task(experiment(tmp_path, "pairs", tokenizer={"kind": "word"}))
+        runs.prepare_task(experiment(tmp_path, "word"))
 
 
 def test_rows_of_an_own_task_are_encoded_anew(tmp_path):
@@ -42,7 +39,7 @@ def test_rows_of_an_own_task_are_encoded_anew(tmp_path):
                 text.Pairs(tuple(map(str.upper, rows.sources)), rows.targets)
             )
 
-    config = experiment(tmp_path, "pairs")
+    config = experiment(tmp_path)
     plain = runs.prepare_task(config)
     loud = [runs.prepare_task(config, task=Shouting) for _ in range(2)]
     in_memory = [
@@ -55,7 +52,7 @@ def test_rows_of_an_own_task_are_encoded_anew(tmp_path):
 
 def test_inspect_describes_a_sample_of_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(corpora, "_SAMPLE", 300)
-    report = runs.inspect_data(experiment(tmp_path, "pairs"))
+    report = runs.inspect_data(experiment(tmp_path))
     assert report.task.summary.documents == len(TEXTS) - report.view.validation > 0
     assert [shared.name for shared in report.view.shared] == [
         "sources, in a sample", "targets, in a sample"

@@ -22,18 +22,17 @@ def write(folder, name, documents, tokenizer="gpt2"):
     return str(folder / name)
 
 
-def experiment(folder, architecture="decoder", data=None, theirs="gpt2", **changes):
+def experiment(folder, data=None, theirs="gpt2", tokenizer=()):
     data = {
         "source": "tokens", "paths": (write(folder, "train.bin", DOCUMENTS[9:], theirs),),
         "validation_paths": (write(folder, "val.bin", DOCUMENTS[:9], theirs),),
         "cache": str(folder / "cache"),
     } | (data or {})  # fmt: skip
-    tokenizer = {"kind": "file", "path": str(folder / "their.json")} | changes.pop("tokenizer", {})
-    training = {"steps": 4, "eval_every": 4} | changes.pop("training", {})
+    tokenizer = {"kind": "file", "path": str(folder / "their.json"), **dict(tokenizer)}
+    training = {"steps": 4, "eval_every": 4}
     return tiny.config(
-        folder, architecture=architecture, data=data, tokenizer=tokenizer, training=training,
-        **changes,
-    )  # fmt: skip
+        folder, architecture="decoder", data=data, tokenizer=tokenizer, training=training
+    )
 
 
 @pytest.mark.parametrize("packing", ["windows", "documents"])
@@ -64,12 +63,9 @@ def test_run_is_trained_resumed_and_opened(tmp_path):
     assert runs.train_run(tiny.change(config, training={"steps": 6})).step == 6
     (tmp_path / "val.bin").unlink()
     run = runs.open_run(config.out)
-    evaluation = run.evaluate()
-    measured = tiny.figures(tmp_path, "validation_loss")[6]
-    assert evaluation.loss == pytest.approx(measured, rel=1e-6)
+    evaluation = tiny.evaluated_as_trained(tmp_path, run)
     assert run.evaluate([config.data.paths[0]]).predicted > evaluation.predicted
-    measured = tiny.figures(tmp_path, "bits_per_byte")[6]
-    assert evaluation.bits_per_byte == pytest.approx(measured, rel=1e-6)
+    assert run.step == 6 and evaluation.bits_per_byte is not None
     assert run.generate("The night", max_new_tokens=3, seed=0)
     assert run.config.samples.prompts == ()  # the files have no text
 

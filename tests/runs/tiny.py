@@ -10,8 +10,10 @@ import os
 import pathlib
 import shutil
 
+import chex
 import jax
 import numpy as np
+import pytest
 
 from jaxformer import runs, text
 from jaxformer.cli import main
@@ -101,11 +103,7 @@ def standing_still(config):
 
 def assert_stood_still(before, after):
     """Parameters are the same, but for what a step of 1e-30 makes of zeros."""
-    jax.tree.map(
-        lambda expected, actual: np.testing.assert_allclose(expected, actual, rtol=0, atol=1e-20),
-        before,
-        after,
-    )
+    chex.assert_trees_all_close(before, after, rtol=0, atol=1e-20)
 
 
 @contextlib.contextmanager
@@ -200,6 +198,15 @@ def metrics(folder):
 def figures(folder, name):
     """A metric by step."""
     return {record["step"]: record[name] for record in metrics(folder) if name in record}
+
+
+def evaluated_as_trained(folder, run, rel=1e-6):
+    """Evaluates an opened run; loss and bits per byte must be those recorded at its step."""
+    result = run.evaluate()
+    for name, value in (("validation_loss", result.loss), ("bits_per_byte", result.bits_per_byte)):
+        recorded = figures(folder, name).get(run.step)
+        assert value == (None if recorded is None else pytest.approx(recorded, rel=rel)), name
+    return result
 
 
 def print_of_training(path):

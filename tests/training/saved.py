@@ -31,6 +31,13 @@ def save(folder, *steps, losses=(), keep=10):
         checkpoints.wait()
 
 
+def restored(folder, params, optimizer, runner, **options):
+    """The newest state in a run folder, on the host."""
+    template = runner.place(TrainState.create(params, optimizer, **options))
+    with Checkpoints(folder / "checkpoints", read_only=True) as checkpoints:
+        return jax.device_get(checkpoints.restore(template))
+
+
 def assert_same(tree, expected):
     jax.tree.map(np.testing.assert_array_equal, tree, expected)
 

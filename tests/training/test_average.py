@@ -47,10 +47,8 @@ def train(folder, steps, *, decay=DECAY, **options):
     return fit(trial, data, folder, loop, **{"runner": SingleRunner()} | options)
 
 
-def restored(folder, averages=True):
-    template = SingleRunner().place(TrainState.create(start(), OPTIMIZER, averages=averages))
-    with Checkpoints(folder / "checkpoints", read_only=True) as checkpoints:
-        return jax.device_get(checkpoints.restore(template))
+def restored(folder):
+    return saved.restored(folder, start(), OPTIMIZER, SingleRunner(), averages=True)
 
 
 def validation_loss(params):
@@ -78,7 +76,7 @@ def test_average_is_the_recursion_over_the_parameters_and_skips_bad_steps(dtype)
         before = jax.device_get(state.average)
         state, _ = program(state, rows)
         if index == 2:
-            jax.tree.map(np.testing.assert_array_equal, state.average, before)
+            saved.assert_same(state.average, before)
             continue
         taken += 1
         share = max(1 - DECAY, 1 / taken)
@@ -96,8 +94,8 @@ def test_resumed_training_is_bitwise_the_uninterrupted_one(tmp_path, trained):
     folder, whole = trained
     train(tmp_path, 4)
     result = train(tmp_path, 6)
-    jax.tree.map(np.testing.assert_array_equal, restored(tmp_path), restored(folder))
-    jax.tree.map(np.testing.assert_array_equal, result.params, whole.params)
+    saved.assert_same(restored(tmp_path), restored(folder))
+    saved.assert_same(result.params, whole.params)
     assert result.evaluation == whole.evaluation
 
 
@@ -110,7 +108,7 @@ def test_validation_result_and_checkpoint_have_the_average(trained):
         narrow = jax.tree.map(lambda leaf: leaf.astype("bfloat16"), start())
         rounded = checkpoints.restore_params(SingleRunner().template(narrow), 6)
     for params in (opened, result.params):
-        jax.tree.map(np.testing.assert_array_equal, params, state.average)
+        saved.assert_same(params, state.average)
     assert rounded["kernel"].dtype == "bfloat16"
     assert result.evaluation.loss == pytest.approx(validation_loss(state.average), rel=1e-5)
     assert result.evaluation.loss != pytest.approx(validation_loss(state.params), rel=1e-2)

@@ -79,12 +79,6 @@ def train(folder, base, matrices, steps=4, runner="single", loss=None, **loop):
     )  # fmt: skip
 
 
-def assert_same(a, b, **tolerance):
-    jax.tree.map(
-        lambda x, y: np.testing.assert_allclose(x, y, **{"rtol": 0, "atol": 0} | tolerance), a, b
-    )
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, base, matrices):
     """The folder and the result of four steps on one device."""
@@ -102,8 +96,8 @@ def test_model_starts_as_its_base_to_the_bit(base, matrices):
 def test_runners_train_alike_and_leave_the_base_as_it_is(tmp_path, trained, base, matrices, runner):
     copy, steps = jax.tree.map(jax.numpy.asarray, base), 4
     result = train(tmp_path, copy, matrices, runner=runner, accumulate_steps=2)
-    assert_same(result.params, trained[1].params, rtol=2e-4, atol=1e-5)
-    assert_same(copy, base)
+    chex.assert_trees_all_close(result.params, trained[1].params, rtol=2e-4, atol=1e-5)
+    chex.assert_trees_all_equal(copy, base)
     moved = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), result.params, matrices)
     assert min(jax.tree.leaves(moved)) > 1e-3 and result.step == steps
     np.testing.assert_allclose(result.evaluation.loss, trained[1].evaluation.loss, rtol=1e-5)
@@ -119,7 +113,7 @@ def test_frozen_weights_are_an_argument_that_no_step_takes_away(base, matrices):
     assert max(len(line) for line in text.splitlines() if "stablehlo.constant" in line) < 400
     for _ in range(2):
         state, _ = program(state, tiny.batch(), frozen)
-    assert_same(frozen, base)
+    chex.assert_trees_all_equal(frozen, base)
     sizes = [sum(leaf.size for leaf in jax.tree.leaves(x)) for x in (state.opt_state, matrices)]
     assert sizes[0] <= 2 * sizes[1] + 3  # two moments of each, and counts
 
@@ -129,10 +123,10 @@ def test_resumed_training_is_the_same_and_checkpoints_have_the_matrices_alone(
 ):
     train(tmp_path, base, matrices, steps=2)
     result = train(tmp_path, base, matrices)
-    assert_same(result.params, trained[1].params)
+    chex.assert_trees_all_equal(result.params, trained[1].params)
     with Checkpoints(tmp_path / "checkpoints", read_only=True) as checkpoints:
         stored = checkpoints.restore_params(SingleRunner().template(matrices), 4)
-    assert_same(stored, result.params)  # which it compares, name by name
+    chex.assert_trees_all_equal(stored, result.params)  # which it compares, name by name
 
 
 def test_merged_matrices_give_the_loss_of_the_validation(trained, base):

@@ -11,16 +11,13 @@ import pytest
 from jaxformer.config import LoopConfig
 from jaxformer.errors import TrainingError
 from jaxformer.training import (
-    Checkpoints,
     PmapRunner,
     SingleRunner,
-    TrainingData,
     TrainState,
-    Trial,
-    fit,
     make_train_step,
     read_metrics,
 )
+from tests.training import saved, test_fit
 
 RUNNERS = {1: SingleRunner, 2: lambda: PmapRunner(jax.local_devices()[:2])}
 OPTIMIZER = optax.adam(0.1)
@@ -52,23 +49,18 @@ class Batches:
         return batch(step, self.bad.get(step, ()))
 
 
-def train(folder, bad, *, steps=6, skip=0, devices=1, validation=None, **options):
-    data = TrainingData(Batches(bad), validation=validation, unit="row")
+def train(folder, bad, *, steps=6, skip=0, devices=1, **options):
     loop = LoopConfig(
-        steps=steps, log_every=2, eval_every=2, checkpoint_every=2, skip_bad_steps=skip,
-        accumulate_steps=options.pop("accumulate_steps", 1),
+        steps=steps, log_every=2, eval_every=2, checkpoint_every=2, skip_bad_steps=skip
+    )
+    return test_fit.train(
+        folder, loop=loop, batches=Batches(bad), loss=loss, init_params=start(),
+        optimizer=OPTIMIZER, runner=RUNNERS[devices](), **options,
     )  # fmt: skip
-    trial = Trial(
-        options.pop("loss", loss), start(), OPTIMIZER,
-        learning_rate=options.pop("learning_rate", None),
-    )  # fmt: skip
-    return fit(trial, data, folder, loop, runner=RUNNERS[devices](), **options)
 
 
-def saved(folder, devices=1):
-    with Checkpoints(folder / "checkpoints") as checkpoints:
-        template = RUNNERS[devices]().place(TrainState.create(start(), OPTIMIZER))
-        return jax.device_get(checkpoints.restore(template))
+def restored(folder, devices=1):
+    return saved.restored(folder, start(), OPTIMIZER, RUNNERS[devices]())
 
 
 @pytest.mark.parametrize("devices", [1, 2])
@@ -94,7 +86,7 @@ def test_skipped_steps_change_nothing_and_are_counted():
         assert [int(metrics[name]) for name in ("skipped_steps", "bad_step")] == counts[-1][1:]
     assert counts == [[2, 1, -1], [3, 2, -1], [3, 2, 3], [3, 2, 3]]
     for name in ("params", "opt_state"):
-        jax.tree.map(np.testing.assert_array_equal, getattr(state, name), getattr(before, name))
+        saved.assert_same(getattr(state, name), getattr(before, name))
 
 
 @pytest.mark.parametrize("devices", [1, 2])
@@ -110,7 +102,7 @@ def test_a_run_with_skipped_steps_resumes_bitwise(tmp_path, devices, capsys):
     ]
     for steps in (3, 7):
         train(parts, bad, steps=steps, **options)
-    jax.tree.map(np.testing.assert_array_equal, saved(parts, devices), saved(whole, devices))
+    saved.assert_same(restored(parts, devices), restored(whole, devices))
     records = {record["step"]: record for record in read_metrics(whole)}
     assert [records[step]["skipped_steps"] for step in (2, 4, 6, 7)] == [1, 1, 2, 2]
     # The rate that the optimizer's own count has come to, which knows no skipped steps.
@@ -124,7 +116,7 @@ def test_one_bad_step_too_many_stops_and_may_be_allowed_on_resume(tmp_path):
     bad = {1: (4,), 2: (3,)}
     with pytest.raises(TrainingError, match="at step 3; 1 such steps before it were skipped"):
         train(tmp_path, bad, skip=1)
-    assert int(saved(tmp_path).skipped_steps) == 1
+    assert int(restored(tmp_path).skipped_steps) == 1
     assert train(tmp_path, bad, skip=2).step == 6
 
 

@@ -2,7 +2,6 @@ import os
 import signal
 
 import jax
-import numpy as np
 import pytest
 
 from jaxformer.config import (
@@ -16,10 +15,8 @@ from jaxformer.config import (
 )
 from jaxformer.errors import ConfigError
 from jaxformer.training import (
-    Checkpoints,
     PmapRunner,
     TrainingData,
-    TrainState,
     Trial,
     fit,
     language_model_loss,
@@ -28,7 +25,7 @@ from jaxformer.training import (
     read_metrics,
 )
 from tests.records import without_meters
-from tests.training import tiny
+from tests.training import saved, tiny
 
 
 class Batches:
@@ -63,11 +60,8 @@ def train(folder, steps, batches=None, optimizer=ADAMW, devices=2):
 
 
 def final_state(folder, optimizer=ADAMW, devices=2):
-    params = tiny.init_params(jax.random.key(0))
-    state = TrainState.create(params, make_optimizer(optimizer, SCHEDULE))
-    with Checkpoints(folder / "checkpoints") as checkpoints:
-        template = PmapRunner(jax.local_devices()[:devices]).place(state)
-        return jax.device_get(checkpoints.restore(template))
+    params, runner = tiny.init_params(jax.random.key(0)), PmapRunner(jax.local_devices()[:devices])
+    return saved.restored(folder, params, make_optimizer(optimizer, SCHEDULE), runner)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +79,7 @@ def test_resumed_run_is_bitwise_the_uninterrupted_one(tmp_path, uninterrupted):
     batches = Batches()
     train(tmp_path, 5, batches)
     assert batches.asked == [2, 3, 4]
-    jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path), final_state(uninterrupted))
+    saved.assert_same(final_state(tmp_path), final_state(uninterrupted))
     assert without_meters(read_metrics(tmp_path)) == without_meters(read_metrics(uninterrupted))
 
 
@@ -105,7 +99,7 @@ def test_resumed_run_of_another_optimizer_is_bitwise_the_uninterrupted_one(tmp_p
     for steps in (2, 3):
         train(parts, steps, optimizer=optimizer, devices=1)
     states = [final_state(folder, optimizer, devices=1) for folder in (whole, parts)]
-    jax.tree.map(np.testing.assert_array_equal, *states)
+    saved.assert_same(*states)
     start = tiny.init_params(jax.random.key(0))
     moved = jax.tree.map(lambda a, b: (a != b).any(), states[0].params, start)
     assert all(jax.tree.leaves(moved))
@@ -123,7 +117,7 @@ def test_run_stopped_by_a_signal_is_saved_and_goes_on_bitwise(tmp_path, uninterr
     assert signal.getsignal(signal.SIGTERM) is before
     assert [record["step"] for record in read_metrics(tmp_path)] == [2, 2, 4]
     train(tmp_path, 5)
-    jax.tree.map(np.testing.assert_array_equal, final_state(tmp_path), final_state(uninterrupted))
+    saved.assert_same(final_state(tmp_path), final_state(uninterrupted))
     assert without_meters(read_metrics(tmp_path)) == without_meters(read_metrics(uninterrupted))
 
 

@@ -1,5 +1,6 @@
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,10 +21,6 @@ from jaxformer.training import (
 from tests.training import tiny
 
 BATCHES = [tiny.batch(step) for step in range(3)]
-
-
-def assert_trees_close(a, b, **tolerance):
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, **tolerance), a, b)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +53,7 @@ def test_step_equals_optax_on_the_mean_loss(reference):
         losses.append(loss)
         norms.append(norm)
     state, metrics = reference
-    assert_trees_close(state.params, params, atol=2e-6)
+    chex.assert_trees_all_close(state.params, params, rtol=1e-7, atol=2e-6)
     np.testing.assert_allclose([m["loss"] for m in metrics], losses, rtol=1e-6)
     np.testing.assert_allclose([m["grad_norm"] for m in metrics], norms, rtol=1e-5)
     assert state.step == 3 and metrics[0]["weight"] == tiny.ROWS * tiny.LENGTH
@@ -86,9 +83,9 @@ def test_devices_and_micro_batches_change_no_result_and_the_second_step_does_not
     with jax.no_tracing():
         state, second = step(state, BATCHES[1])
         state, third = step(state, BATCHES[2])
-    assert_trees_close(state.params, reference[0].params, atol=2e-6)
+    chex.assert_trees_all_close(state.params, reference[0].params, rtol=1e-7, atol=2e-6)
     for metrics, expected in zip((first, second, third), reference[1], strict=True):
-        assert_trees_close(metrics, expected, rtol=1e-5)
+        chex.assert_trees_all_close(metrics, expected, rtol=1e-5)
 
 
 def test_uneven_padding_changes_nothing(compiled):
@@ -101,7 +98,7 @@ def test_uneven_padding_changes_nothing(compiled):
     runner = SingleRunner()
     alone, alone_metrics = tiny.run(runner, tiny.train_step(runner), [real])
     together, metrics = tiny.run(*compiled(8, 1), [padded])
-    assert_trees_close(together.params, alone.params, atol=2e-6)
+    chex.assert_trees_all_close(together.params, alone.params, rtol=1e-7, atol=2e-6)
     np.testing.assert_allclose(metrics[0]["loss"], alone_metrics[0]["loss"], rtol=1e-6)
     assert metrics[0]["weight"] == 3 * tiny.LENGTH
 

@@ -49,20 +49,17 @@ def runner(devices):
     return SingleRunner() if devices == 1 else PmapRunner(jax.local_devices()[:devices])
 
 
-def train_step(runner, *, dropout_rate=0.0, accumulate_steps=1, loss=None):
+def train_step(runner, *, accumulate_steps=1):
     step = make_train_step(
-        loss or language_model_loss(model(dropout_rate)),
-        optimizer(),
-        seed=3,
-        accumulate_steps=accumulate_steps,
+        language_model_loss(model()), optimizer(), seed=3, accumulate_steps=accumulate_steps,
         axis_name=runner.axis_name,
-    )
+    )  # fmt: skip
     return runner.compile_train(step)
 
 
-def run(runner, step, batches, start=None):
+def run(runner, step, batches):
     """Trains over the batches and returns (state on the host, list of metrics on the host)."""
-    current, metrics = runner.place(start or state()), []
+    current, metrics = runner.place(state()), []
     for batch in batches:
         current, measured = step(current, batch)
         metrics.append(jax.device_get(measured))
