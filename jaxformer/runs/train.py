@@ -149,10 +149,10 @@ def start_run(
     run_task, source = dataclasses.replace(prepared, summary=summary), prepared.source
     if stored is not None:
         files.check_same_run(folder, stored, run_task.config, summary, trained)
-    _log_settings(run_task, data)
     if stored is not None and config.lora is not None:
-        start = load_base(run_task.model, folder, runner, base)
-    elif source is not None and not trained:
+        start = load_base(run_task.model, folder, runner, base)  # before anything is logged
+    _log_settings(run_task, data)
+    if start is None and source is not None and not trained:
         start = _started_from(source, run_task.model, runner)
     recipe = run_recipe(run_task.model, start)
     values = {"data": summary.fingerprint, "the newest checkpoint": trained}
