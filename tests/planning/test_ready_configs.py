@@ -90,6 +90,6 @@ def test_step_lowers_for_a_gpu(name, runner):
     batch = model.batch_shapes(batch_rows(config, runner.num_shards))
     with runner.context():
         exported = jax.export.export(program._function, platforms=["cuda"])(
-            runner.template(state_shapes(model)), runner.batch_template(batch)
+            runner.template(state_shapes(model)), runner.batch_template(batch), ()
         )
     assert exported.platforms == ("cuda",) and exported.nr_devices == runner.num_devices
