@@ -8,13 +8,13 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxformer.functional import chunked_cross_entropy
 from jaxformer.functional.platforms import compiling_for
-from tests.functional.attention.attention_cases import called_by
 from tests.functional.losses.test_chunked_losses import (
     VOCAB,
     WIDTH,
     dense,
     loss_and_gradients,
 )
+from tests.functional.programs import called_by
 
 
 def equations(jaxpr):
