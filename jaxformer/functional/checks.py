@@ -124,7 +124,7 @@ def as_array(argument: str, value: Any) -> jax.Array:
         array = np.asarray(None)
     if array.dtype.kind in "OUSM":
         raise ShapeError(f"{argument} must be an array of numbers, got {value!r}")
-    result = jnp.asarray(value if isinstance(value, np.ndarray) else array)
+    result = jnp.asarray(array)
     if array.dtype.kind in "iu" and array.size:
         low, high = int(array.min()), int(array.max())
         limits = jnp.iinfo(result.dtype)
@@ -198,6 +198,17 @@ def check_range(argument: str, value: Any, *, least: int, most: int, bound: str 
         limit = f"{bound}={most}" if bound else most
         got = value if known.size <= _FEW else f"{low} .. {high}"
         raise ShapeError(f"{argument} must be in {least} .. {limit}, got {got}")
+
+
+def check_row_counts(
+    argument: str, counts: jax.Array, batch_size: int, *, most: int, bound: str
+) -> None:
+    """Checks numbers of tokens per row, integer `[B]`, each in 0 .. most if it is known."""
+    check_dtype(argument, counts, "integer")
+    check_axes(argument, counts, "B", {"B": batch_size})
+    known = known_values(counts)
+    if known is not None:
+        check_range(argument, known.tolist(), least=0, most=most, bound=bound)
 
 
 def known_values(array: Any) -> np.ndarray | None:

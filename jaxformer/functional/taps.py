@@ -148,7 +148,7 @@ class LayerTaps:
         return inner
 
     def asks(self, *places: str) -> bool:
-        """Whether any of these places, which are computed only then, is read or edited."""
+        """Whether any of these places is read or edited; a layer computes some only then."""
         names = {self.prefix + place: None for place in places}
         self._seen.update(names)
         return not names.keys().isdisjoint(check_taps(self.taps))

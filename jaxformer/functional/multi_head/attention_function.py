@@ -1,4 +1,7 @@
-"""Calls a user's attention function instead of the library's, and checks its result."""
+"""Attention in each head, by the library's function or a user's, and its weights.
+
+Axes are those of `layer.py`.
+"""
 
 import functools
 import inspect
@@ -8,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from einops import rearrange
 
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.attention import (
@@ -18,9 +22,13 @@ from jaxformer.functional.attention import (
     sharded_attention,
     sharded_ring_attention,
 )
+from jaxformer.functional.attention.block import softmax_factors
+from jaxformer.functional.attention.dense import average_values, dense_weights
 from jaxformer.functional.attention.inputs import prepare_attention, split_bias
+from jaxformer.functional.checks import check_axes, check_dtype
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.masks.base import AnyMask, Mask
+from jaxformer.functional.taps import LayerTaps
 
 AttentionFunction = Callable[..., jax.Array]
 """A function with the signature of `dot_product_attention`."""
@@ -59,38 +67,103 @@ def unwrap_partial(
     return dot_product_attention, {**keywords, **of_call}
 
 
-def attention_keywords(
-    attention_fn: AttentionFunction, call: AttentionCall, *, with_residual: bool
+def attend_in_heads(
+    attention_fn: AttentionFunction, call: AttentionCall, sinks: jax.Array | None,
+    tap: LayerTaps | None, return_weights: bool,
+) -> tuple[jax.Array, jax.Array | None]:  # fmt: skip
+    """Head outputs `[..., T, N, Hv]`, and weights `[..., N, T, S]` if anything reads them."""
+    # Reading weights does not change how the output is computed; editing them does.
+    if not (return_weights or (tap is not None and tap.asks("scores", "weights"))):
+        return _attend(attention_fn, call, sinks), None
+    if attention_fn is dot_product_attention:
+        weights = _softmax_weights(call, sinks, tap)
+    elif tap is not None and (tap.asks("scores") or tap.edits("weights")):
+        raise ConfigError(
+            "scores of a custom attention_fn are not known, and its weights cannot be edited, "
+            f"got {_function_name(attention_fn)}; do not request it, or use dot_product_attention"
+        )
+    else:
+        weights = _weights_of_function(attention_fn, call, sinks)
+    weights = weights if tap is None else tap("weights", weights)
+    if tap is None or not tap.edits("scores", "weights"):
+        return _attend(attention_fn, call, sinks), weights
+    return average_values(prepare_attention(*call[:-1], **call.options), weights), weights
+
+
+def _softmax_weights(
+    call: AttentionCall, sinks: jax.Array | None, tap: LayerTaps | None
+) -> jax.Array:
+    """Weights `[..., N, T, S]` before dropout; the tap reads and edits the scores."""
+    inputs = prepare_attention(*call[:-1], **call.options)
+    factors = softmax_factors(dense_weights(inputs, "masked", tap))
+    weights = factors.exponentials * factors.inverse
+    if sinks is None:
+        return weights
+    shares = _share_of_keys(sinks, rearrange(factors.residual, "... n t 1 -> ... t n"))
+    return weights * rearrange(shares, "... t n -> ... n t 1")
+
+
+def _weights_of_function(
+    attention_fn: AttentionFunction, call: AttentionCall, sinks: jax.Array | None
+) -> jax.Array:
+    """Weights `[..., N, T, S]` of a user's function, before dropout."""
+    # Its output for the identity matrix as values, one row per key: exact if it is linear in them.
+    (*leading, num_keys, kv_heads, _), wide = call.key.shape, at_least(call.key.dtype, jnp.float32)
+    identity = rearrange(jnp.eye(num_keys, dtype=wide), "s v -> s 1 v")
+    call = call._replace(
+        query=call.query.astype(wide), key=call.key.astype(wide),
+        value=jnp.broadcast_to(identity, (*leading, num_keys, kv_heads, num_keys)),
+        options={**call.options, "dropout_rate": 0.0, "dropout_rng": None},
+    )  # fmt: skip
+    return rearrange(_attend(attention_fn, call, sinks), "... t n s -> ... n t s")
+
+
+def _attend(
+    attention_fn: AttentionFunction, call: AttentionCall, sinks: jax.Array | None
+) -> jax.Array:
+    """Head outputs `[..., T, N, Hv]` of any attention function, beside the sinks if any."""
+    keywords = _keywords(attention_fn, call, return_residual=sinks is not None)
+    result: Any = attention_fn(call.query, call.key, call.value, **keywords)
+    rows, dtype = call.query.shape[:-1], call.query.dtype
+    shape = (*rows, call.value.shape[-1])
+    if sinks is None:
+        _check_array(attention_fn, "", result, shape, dtype)
+        return result
+    if not (isinstance(result, tuple) and len(result) == 2):
+        raise ShapeError(
+            "attention_fn with return_residual=True must return (output, residual), got "
+            f"{type(result).__name__} from {_function_name(attention_fn)}"
+        )
+    output, log_sum_exp = result
+    _check_array(attention_fn, "", output, shape, dtype)
+    _check_array(attention_fn, " as residual", log_sum_exp, rows, at_least(dtype, jnp.float32))
+    return output * _share_of_keys(sinks, log_sum_exp)[..., None].astype(dtype)
+
+
+def _share_of_keys(sinks: jax.Array, log_sum_exp: jax.Array) -> jax.Array:
+    """Share of the softmax that goes to the keys, not the sink, of scores: float `[..., T, N]`."""
+    check_axes("sinks", sinks, "N", {"N": log_sum_exp.shape[-1]})
+    check_dtype("sinks", sinks, "floating")
+    # exp(log_sum_exp) / (exp(log_sum_exp) + exp(sink))
+    sinks = jnp.broadcast_to(sinks.astype(log_sum_exp.dtype), log_sum_exp.shape)
+    return jax.nn.sigmoid(log_sum_exp - sinks)
+
+
+def _keywords(
+    attention_fn: AttentionFunction, call: AttentionCall, *, return_residual: bool
 ) -> dict[str, Any]:
     """Keywords with which an attention function is called, beside query, key and value."""
     inner = attention_fn.func if isinstance(attention_fn, functools.partial) else attention_fn
     if inner not in _TAKE_RULES_AND_POSITION_BIASES:
         call = _without_rules(call)
     keywords = {
-        **call.options, "bias": call.bias, "mask": call.mask, "return_residual": with_residual,
+        **call.options, "bias": call.bias, "mask": call.mask, "return_residual": return_residual,
     }  # fmt: skip
     if attention_fn is dot_product_attention:
         return keywords
     keywords = {name: v for name, v in keywords.items() if not _is_default(name, v)}
     _check_signature(attention_fn, call, keywords)
     return keywords
-
-
-def checked_result(
-    attention_fn: AttentionFunction, call: AttentionCall, result: Any, *, with_residual: bool
-) -> tuple[jax.Array, jax.Array | None]:
-    """Output `[..., T, N, Hv]` of any attention function, and residual `[..., T, N]` or None."""
-    if with_residual and not (isinstance(result, tuple) and len(result) == 2):
-        raise ShapeError(
-            "attention_fn with return_residual=True must return (output, residual), got "
-            f"{type(result).__name__} from {function_name(attention_fn)}"
-        )
-    output, residual = result if with_residual else (result, None)
-    rows, dtype = call.query.shape[:-1], call.query.dtype
-    _check_array(attention_fn, "", output, (*rows, call.value.shape[-1]), dtype)
-    if with_residual:
-        _check_array(attention_fn, " as residual", residual, rows, at_least(dtype, jnp.float32))
-    return output, residual
 
 
 def uses_positions(options: AttentionKeywords) -> bool:
@@ -123,7 +196,7 @@ def _check_signature(
         raise ConfigError(
             "attention_fn must take the arguments of dot_product_attention that the model uses, "
             f"here {', '.join(['query', 'key', 'value', *keywords])}, got "
-            f"{function_name(attention_fn)}: {error}; add them, and honour each "
+            f"{_function_name(attention_fn)}: {error}; add them, and honour each "
             "(functional.attention_mask combines them into one mask)"
         ) from None
 
@@ -141,10 +214,10 @@ def _check_array(
         axes = "[..., T, N]" if what else "[..., T, N, Hv]"
         raise ShapeError(
             f"attention_fn must return {axes} = {shape} of dtype {dtype}{what}, got "
-            f"shape {got[0]} and dtype {got[1]} from {function_name(attention_fn)}"
+            f"shape {got[0]} and dtype {got[1]} from {_function_name(attention_fn)}"
         )
 
 
-def function_name(function: Callable[..., Any]) -> str:
+def _function_name(function: Callable[..., Any]) -> str:
     """Name of a function for messages."""
     return getattr(function, "__qualname__", None) or repr(function)

@@ -15,7 +15,7 @@ from jaxformer.functional.checks import (
     check_axes,
     check_dtype,
     check_float_dtype,
-    check_range,
+    check_row_counts,
     check_size,
     is_symbolic,
     known_values,
@@ -144,7 +144,9 @@ class KVCache(NamedTuple):
         Raises:
             ShapeError: the shapes do not fit, or known lengths overflow a row.
         """
-        num_tokens = checked_new_tokens(self, key, value, num_tokens)
+        return self._append(key, value, checked_new_tokens(self, key, value, num_tokens))
+
+    def _append(self, key: jax.Array, value: jax.Array, num_tokens: jax.Array) -> "KVCache":
         capacity, num_new = self.capacity, key.shape[1]
         self._raise_if_full(num_tokens)
 
@@ -175,8 +177,8 @@ class KVCache(NamedTuple):
         Keys are in order of position in any case. Of a cache that is known to be empty when the
         program is traced, they are the new ones alone.
         """
-        cache = self.append(key, value, num_tokens)
         counts = checked_new_tokens(self, key, value, num_tokens)
+        cache = self._append(key, value, counts)
         if self.is_empty:
             return CachedKeys(key, value, 0, None if num_tokens is None else counts, None), cache
         first = cache.lengths - counts
@@ -278,18 +280,13 @@ def checked_new_tokens(
 ) -> jax.Array:
     """Checks the tokens to append to a cache; returns their number per row, `[B]`."""
     batch = held.lengths.shape[0]
-    known = {"B": batch, "K": held.key.shape[-3], "H": held.key.shape[-1]}
-    sizes = check_axes("key", key, "B T K H", known)
-    known = {"B": batch, "T": sizes["T"], "K": sizes["K"], "V": held.value.shape[-1]}
-    check_axes("value", value, "B T K V", known)
+    sizes = {"B": batch, "K": held.key.shape[-3], "H": held.key.shape[-1]}
+    sizes = check_axes("key", key, "B T K H", sizes)
+    check_axes("value", value, "B T K V", {**sizes, "V": held.value.shape[-1]})
     check_dtype("key", key, "floating")
     check_dtype("value", value, "floating")
     if num_tokens is None:
         return jnp.full((batch,), sizes["T"], jnp.int32)
     num_tokens = as_array("num_tokens", num_tokens)
-    check_dtype("num_tokens", num_tokens, "integer")
-    check_axes("num_tokens", num_tokens, "B", {"B": batch})
-    counts = known_values(num_tokens)
-    if counts is not None:
-        check_range("num_tokens", counts.tolist(), least=0, most=sizes["T"], bound="T")
+    check_row_counts("num_tokens", num_tokens, batch, most=sizes["T"], bound="T")
     return as_int32(num_tokens)  # slots computed from it may exceed a uint8

@@ -34,11 +34,32 @@ def read_memory(
     return key, value, {**options, "key_value_seq_lengths": cross_cache.lengths}
 
 
-def check_cached(
-    options: AttentionKeywords,
-    cache: Cache,
-    cross_argument: str,
-    mask: AnyMask | None,
+def check_sources(
+    key_value_inputs: Any, cross_cache: Any, cache: Any, rotary: Any, num_tokens: Any,
+    mask: AnyMask | None, options: AttentionKeywords,
+) -> None:  # fmt: skip
+    """Checks where keys and values come from, and that a call with a cache fits it."""
+    if key_value_inputs is not None and cross_cache is not None:
+        raise ShapeError("cross_cache replaces key_value_inputs, got both; leave one out")
+    if not isinstance(cache, Cache | None):
+        raise ShapeError(f"cache must be a KVCache or WindowCache, got {type(cache).__name__}")
+    if not isinstance(cross_cache, KVCache | None):
+        raise ShapeError(f"cross_cache must be a KVCache, got {type(cross_cache).__name__}")
+    cross_argument = "key_value_inputs" if key_value_inputs is not None else ""
+    cross_argument = "cross_cache" if cross_cache is not None else cross_argument
+    if rotary is not None and cross_argument:
+        raise ShapeError(f"rotary tables are for self-attention, got {cross_argument} as well")
+    if cache is not None:
+        _check_cached(cache, cross_argument, mask, options)
+    elif num_tokens is not None:
+        raise ShapeError(
+            "num_tokens goes with a cache, got none; pass query_seq_lengths and "
+            "key_value_seq_lengths"
+        )
+
+
+def _check_cached(
+    cache: Cache, cross_argument: str, mask: AnyMask | None, options: AttentionKeywords
 ) -> None:
     """Checks that a call is self-attention that fits the cache, without own offset or lengths."""
     is_causal = options.get("is_causal", False)
@@ -126,10 +147,10 @@ def _in_slot_order(call: AttentionCall, keys: CachedKeys, order: jax.Array) -> A
         return jnp.take_along_axis(array, order, axis=-1)
 
     array, position_bias = split_bias(call.bias)
-    bias = None if array is None else reorder(array)
     if position_bias is not None:
-        by_distance = reorder(position_bias.array(1, order.shape[-1], keys.query_offset))
-        bias = by_distance if bias is None else bias + by_distance
+        by_distance = to_rank(position_bias.array(1, order.shape[-1], keys.query_offset), 4)
+        array = by_distance if array is None else to_rank(jnp.asarray(array), 4) + by_distance
+    bias = None if array is None else reorder(array)
     mask = None if call.mask is None else reorder(call.mask)  # no rule comes to a ring
     options: AttentionKeywords = {**call.options, "is_causal": False, "local_window_size": None}
     return call._replace(bias=bias, mask=mask, options=options)

@@ -4,12 +4,12 @@ Axes: `B` batch, `T` query length, `S` key/value length, `N` query heads, `K` ke
 `H` query and key width, `Hv` value width, `D` d_model.
 """
 
-from typing import Any, NamedTuple, Unpack
+import functools
+from typing import NamedTuple, Unpack
 
 import jax
 from einops import rearrange
 
-from jaxformer.errors import ShapeError
 from jaxformer.functional.attention import AttentionKeywords, Bias, dot_product_attention
 from jaxformer.functional.checks import (
     as_array,
@@ -23,13 +23,12 @@ from jaxformer.functional.masks.base import AnyMask, Mask
 from jaxformer.functional.multi_head.attention_function import (
     AttentionCall,
     AttentionFunction,
-    attention_keywords,
-    checked_result,
+    attend_in_heads,
     unwrap_partial,
 )
 from jaxformer.functional.multi_head.cache import KVCache
 from jaxformer.functional.multi_head.cached import (
-    check_cached,
+    check_sources,
     read_memory,
     with_cached_keys,
     with_empty_slots,
@@ -39,11 +38,9 @@ from jaxformer.functional.multi_head.projections import (
     Rotation,
     check_layer,
     head_counts,
-    keys_and_values,
     project_heads,
     rotate_heads,
 )
-from jaxformer.functional.multi_head.weights import average_by_weights, beside_sinks, read_weights
 from jaxformer.functional.multi_head.window_cache import WindowCache
 from jaxformer.functional.positions.sinusoids import ROTARY_LAYOUTS
 from jaxformer.functional.taps import LayerTaps
@@ -102,7 +99,7 @@ def multi_head_attention(
             function that maps query `[..., T, N, H]` and key `[..., T, K, H]` to both, rotated
             (self-attention only).
         rotary_layout: layout of the tables: "half" or "interleaved", as in `apply_rotary`.
-        cache: old_cache keys and values of this layer; the new ones are appended. With is_causal,
+        cache: keys and values of earlier tokens; the new ones are appended. With is_causal,
             each query attends to the cached tokens up to its own position. Without it, queries
             attend to all of them and a mask is required (self-attention on `[B, T, D]`). A
             `WindowCache` needs a local_window_size whose left side equals its window.
@@ -150,22 +147,26 @@ def multi_head_attention(
     num_heads, kv_heads = head_counts(num_heads, num_kv_heads)
     return_weights = static_bool("return_weights", return_weights)
     check_choice("rotary_layout", rotary_layout, ROTARY_LAYOUTS)
-    check_layer(params, "query_inputs", query_inputs, norm_eps)
-    cross_argument = _check_sources(key_value_inputs, cross_cache, cache, rotary, num_tokens)
+    inputs = query_inputs if key_value_inputs is None else key_value_inputs
+    check_layer(params, norm_eps, query_inputs=query_inputs, key_value_inputs=inputs)
     attention_fn, options = unwrap_partial(attention_fn, options)
     if products.precision is not None:
         options = {"precision": products.precision, **options}
     mask = mask if mask is None or isinstance(mask, Mask) else as_array("mask", mask)
+    check_sources(key_value_inputs, cross_cache, cache, rotary, num_tokens, mask, options)
+    if cross_cache is not None:
+        check_axes("query_inputs", query_inputs, "B T D")
+    if cache is not None:
+        check_axes("query_inputs", query_inputs, "B T D", {"B": cache.lengths.shape[0]})
 
     # 1. Project the inputs to heads, and rotate them by their positions.
     # Queries are [..., T, N, H], keys [..., S, K, H], values [..., S, K, Hv].
-    query = project_heads(params, "query", query_inputs, num_heads, norm_eps, products)
+    project = functools.partial(project_heads, params, norm_eps=norm_eps, products=products)
+    query = project("query", query_inputs, num_heads)
     if cross_cache is not None:
-        check_axes("query_inputs", query_inputs, "B T D")
         key, value, options = read_memory(cross_cache, query, kv_heads, options)
     else:
-        inputs = query_inputs if key_value_inputs is None else key_value_inputs
-        key, value = keys_and_values(params, inputs, kv_heads, norm_eps, products)
+        key, value = project("key", inputs, kv_heads), project("value", inputs, kv_heads)
     if rotary is not None:
         query, key = rotate_heads(rotary, rotary_layout, query, key)
     call = AttentionCall(query, key, value, bias, mask, options)
@@ -173,23 +174,13 @@ def multi_head_attention(
     # 2. Append to the cache, and take the keys of all of its tokens.
     old_cache = cache
     if cache is not None:
-        check_axes("query_inputs", query_inputs, "B T D", {"B": cache.lengths.shape[0]})
-        check_cached(options, cache, cross_argument, mask)
         # What looks at weights or positions gets the keys of a ring in order.
         in_order = return_weights or tap is not None or attention_fn is not dot_product_attention
         call, cache = with_cached_keys(call, cache, num_tokens, in_order=in_order)
 
-    # 3. Attend in each head. Reading weights does not change how the output is computed.
-    weights, edits = read_weights(attention_fn, call, params.sinks, tap, return_weights)
-    if weights is not None and edits:
-        attended = average_by_weights(call, weights)
-    else:
-        has_sinks = params.sinks is not None
-        keywords = attention_keywords(attention_fn, call, with_residual=has_sinks)
-        result = attention_fn(call.query, call.key, call.value, **keywords)
-        attended, residual = checked_result(attention_fn, call, result, with_residual=has_sinks)
-        attended = beside_sinks(params.sinks, attended, residual)  # [..., T, N, Hv]
-    attended = attended if tap is None else tap("head_outputs", attended)
+    # 3. Attend in each head.
+    attended, weights = attend_in_heads(attention_fn, call, params.sinks, tap, return_weights)
+    attended = attended if tap is None else tap("head_outputs", attended)  # [..., T, N, Hv]
     if weights is not None and old_cache is not None and old_cache.is_empty:
         weights = with_empty_slots(old_cache, weights)  # [..., N, T, S]
 
@@ -200,25 +191,3 @@ def multi_head_attention(
     )
     output = output if tap is None else tap("attention_output", output)
     return MultiHeadOutput(output, cache, weights)
-
-
-def _check_sources(
-    key_value_inputs: jax.Array | None, cross_cache: Any, cache: Any, rotary: Any, num_tokens: Any
-) -> str:
-    """Checks where keys and values come from; name of the argument of cross-attention, or ""."""
-    if key_value_inputs is not None and cross_cache is not None:
-        raise ShapeError("cross_cache replaces key_value_inputs, got both; leave one out")
-    cross_argument = "key_value_inputs" if key_value_inputs is not None else ""
-    cross_argument = "cross_cache" if cross_cache is not None else cross_argument
-    if rotary is not None and cross_argument:
-        raise ShapeError(f"rotary tables are for self-attention, got {cross_argument} as well")
-    if cache is None and num_tokens is not None:
-        raise ShapeError(
-            "num_tokens goes with a cache, got none; pass query_seq_lengths and "
-            "key_value_seq_lengths"
-        )
-    if not isinstance(cache, KVCache | WindowCache | None):
-        raise ShapeError(f"cache must be a KVCache or WindowCache, got {type(cache).__name__}")
-    if not isinstance(cross_cache, KVCache | None):
-        raise ShapeError(f"cross_cache must be a KVCache, got {type(cross_cache).__name__}")
-    return cross_argument

@@ -13,9 +13,8 @@ from jaxformer.functional.checks import (
     check_dtype,
     check_fields,
     check_nonnegative,
-    check_range,
+    check_row_counts,
     check_size,
-    known_values,
 )
 from jaxformer.functional.linear import DEFAULT_PRODUCTS, Kernel, Products, linear
 from jaxformer.functional.multi_head.cache import KVCache, swap_heads
@@ -93,15 +92,14 @@ def project_memory(
     """
     sizes = check_axes("key_value_inputs", key_value_inputs, "B S D")
     _, kv_heads = head_counts(num_heads, num_kv_heads)
-    check_layer(params, "key_value_inputs", key_value_inputs, norm_eps)
+    check_layer(params, norm_eps, key_value_inputs=key_value_inputs)
     if lengths is None:
         lengths = jnp.full((sizes["B"],), sizes["S"], jnp.int32)
-    check_dtype("lengths", lengths, "integer")
-    check_axes("lengths", lengths, "B", sizes)
-    known = known_values(lengths)
-    if known is not None:
-        check_range("lengths", known.tolist(), least=0, most=sizes["S"], bound="S")
-    key, value = keys_and_values(params, key_value_inputs, kv_heads, norm_eps, products)
+    check_row_counts("lengths", lengths, sizes["B"], most=sizes["S"], bound="S")
+    key, value = (
+        project_heads(params, name, key_value_inputs, kv_heads, norm_eps, products)
+        for name in ("key", "value")
+    )
     return KVCache(swap_heads(key), swap_heads(value), lengths)
 
 
@@ -113,22 +111,13 @@ def head_counts(num_heads: int, num_kv_heads: int | None) -> tuple[int, int]:
     return num_heads, check_size("num_kv_heads", num_kv_heads)
 
 
-def check_layer(params: MultiHeadParams, argument: str, inputs: jax.Array, norm_eps: float) -> None:
+def check_layer(params: MultiHeadParams, norm_eps: float, **inputs: jax.Array) -> None:
     """Checks parameters and inputs before computing anything."""
     check_fields("params", params, MultiHeadParams)
-    check_axes(argument, inputs, "... T D")
-    check_dtype(argument, inputs, "floating", remedy="cast it with .astype")
     check_nonnegative("norm_eps", norm_eps)
-
-
-def keys_and_values(
-    params: MultiHeadParams, inputs: jax.Array, count: int, norm_eps: float, products: Products
-) -> tuple[jax.Array, jax.Array]:
-    """Keys `[..., S, K, H]` and values `[..., S, K, Hv]` of inputs `[..., S, D]`."""
-    check_axes("key_value_inputs", inputs, "... S D")
-    check_dtype("key_value_inputs", inputs, "floating", remedy="cast it with .astype")
-    key = project_heads(params, "key", inputs, count, norm_eps, products)  # [..., S, K, H]
-    return key, project_heads(params, "value", inputs, count, norm_eps, products)
+    for argument, array in inputs.items():
+        check_axes(argument, array, "... T D" if argument == "query_inputs" else "... S D")
+        check_dtype(argument, array, "floating", remedy="cast it with .astype")
 
 
 def project_heads(

@@ -123,11 +123,10 @@ class WindowCache(NamedTuple):
         longer = WindowCache(
             write(self.key, keys), write(self.value, values), lengths, self.layer
         )  # fmt: skip
-        if self.is_empty:
-            real = num_tokens if has_unequal_rows else None
-            return CachedKeys(keys, values, 0, real, None), longer
-        real = self.window + num_tokens if has_unequal_rows else None
-        return CachedKeys(keys, values, self.window, real, self.written(num_new)), longer
+        num_old = 0 if self.is_empty else self.window
+        num_keys = num_old + num_tokens if has_unequal_rows else None
+        is_written = None if self.is_empty else self.written(num_new)
+        return CachedKeys(keys, values, num_old, num_keys, is_written), longer
 
     def _extend_in_place(
         self, key: jax.Array, value: jax.Array, num_tokens: jax.Array
