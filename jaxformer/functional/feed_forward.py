@@ -1,6 +1,5 @@
 """The position-wise feed-forward layer, plain and gated."""
 
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -8,8 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxformer.errors import ShapeError
-from jaxformer.functional.checks import check_axes, check_choice, check_dtype, check_fields
-from jaxformer.functional.linear import DEFAULT_PRODUCTS, Kernel, Products, check_linear, linear
+from jaxformer.functional.checks import check_choice, check_fields
+from jaxformer.functional.linear import DEFAULT_PRODUCTS, Kernel, Products, linear
 from jaxformer.functional.taps import LayerTaps
 
 
@@ -81,12 +80,6 @@ def activation_function(name: str) -> Activation:
     return _ACTIVATIONS[name]
 
 
-def input_width(x: jax.Array) -> int:
-    """Checks that x is float `[..., D]`, and returns D."""
-    check_dtype("x", x, "floating", remedy="cast it with .astype")
-    return check_axes("x", x, "... D")["D"]
-
-
 def feed_forward(
     params: FeedForwardParams, x: jax.Array, *, activation: str = "relu",
     tap: LayerTaps | None = None, products: Products = DEFAULT_PRODUCTS,
@@ -117,14 +110,10 @@ def feed_forward(
         >>> feed_forward(params, jnp.array([[1.0, 2.0], [-1.0, -2.0]])).tolist()
         [[9.0, 9.0], [0.0, 0.0]]
     """
-    activate, width = activation_function(activation), input_width(x)
+    activate = activation_function(activation)
     check_fields("params", params, FeedForwardParams)
-    hidden_width = check_linear("up_kernel", width, params.up_kernel, params.up_bias)
-    check_linear("down_kernel", hidden_width, params.down_kernel, params.down_bias, output=width)
-    project = functools.partial(linear, products=products)
-    hidden = activate(project(x, params.up_kernel, params.up_bias, name="up_kernel"))  # [..., F]
-    hidden = hidden if tap is None else tap("feed_forward_activations", hidden)
-    return project(hidden, params.down_kernel, params.down_bias, name="down_kernel")
+    up = linear(x, params.up_kernel, params.up_bias, products=products, name="up_kernel")
+    return _project_down(params, activate(up), x.shape[-1], tap, products)
 
 
 def gated_feed_forward(
@@ -161,19 +150,28 @@ def gated_feed_forward(
         >>> gated_feed_forward(params, jnp.ones(2), activation="relu").tolist()
         [8.0, 8.0]
     """
-    product, width = gate_function(activation), input_width(x)
+    activate = gate_function(activation)
     check_fields("params", params, GatedFeedForwardParams)
-    gate_width = check_linear("gate_kernel", width, params.gate_kernel, params.gate_bias)
-    up_width = check_linear("up_kernel", width, params.up_kernel, params.up_bias)
-    if gate_width != up_width:
+    gate = linear(x, params.gate_kernel, params.gate_bias, products=products, name="gate_kernel")
+    up = linear(x, params.up_kernel, params.up_bias, products=products, name="up_kernel")
+    if gate.shape != up.shape:
         raise ShapeError(
             f"gate_kernel and up_kernel must both be [D, F], got {params.gate_kernel.shape} and "
             f"{params.up_kernel.shape}"
         )
-    check_linear("down_kernel", up_width, params.down_kernel, params.down_bias, output=width)
-    project = functools.partial(linear, products=products)
-    gate = project(x, params.gate_kernel, params.gate_bias, name="gate_kernel")
-    up = project(x, params.up_kernel, params.up_bias, name="up_kernel")
-    hidden = product(gate, up)  # [..., F]
+    return _project_down(params, activate(gate, up), x.shape[-1], tap, products)
+
+
+def _project_down(
+    params: FeedForwardParams | GatedFeedForwardParams, hidden: jax.Array, width: int,
+    tap: LayerTaps | None, products: Products,
+) -> jax.Array:  # fmt: skip
+    """Output `[..., D]` of activations `[..., F]`, where D is the width of the inputs."""
     hidden = hidden if tap is None else tap("feed_forward_activations", hidden)
-    return project(hidden, params.down_kernel, params.down_bias, name="down_kernel")
+    kernel = params.down_kernel
+    output = linear(hidden, kernel, params.down_bias, products=products, name="down_kernel")
+    if output.shape[-1] != width:
+        raise ShapeError(
+            f"down_kernel must be [{hidden.shape[-1]}, {width}], got shape {kernel.shape}"
+        )
+    return output

@@ -142,13 +142,24 @@ def linear(
         >>> linear(jnp.ones((2, 3)), jnp.ones((3, 5)), jnp.ones(5)).tolist()[0]
         [4.0, 4.0, 4.0, 4.0, 4.0]
     """
-    check_dtype("x", x, "floating", remedy="cast it with .astype")
-    check_linear(name, check_axes("x", x, "... D")["D"], kernel, bias)
+    width, base = input_width(x), checked_base(name, kernel)
+    sizes = check_axes(name, base, "D F", {"D": width}, remedy="D is x's last axis")
+    check_dtype(name, base, "floating")
+    if bias is not None:
+        bias_name = name.replace("kernel", "bias")
+        check_axes(bias_name, bias, "F", sizes)
+        check_dtype(bias_name, bias, "floating")
     check_fields("products", products, Products)
     result = on_rows(lambda rows: matmul(rows, kernel, products.matmul), x)  # [..., F]
     if bias is None:
         return result
     return result + jnp.broadcast_to(bias.astype(x.dtype), result.shape)
+
+
+def input_width(x: jax.Array) -> int:
+    """Checks that x is float `[..., D]`, and returns D."""
+    check_dtype("x", x, "floating", remedy="cast it with .astype")
+    return check_axes("x", x, "... D")["D"]
 
 
 def checked_base(name: str, kernel: Kernel) -> jax.Array:
@@ -168,22 +179,6 @@ def checked_base(name: str, kernel: Kernel) -> jax.Array:
             )
     static_number(f"{name}.scale", kernel.scale)
     return kernel.base
-
-
-def check_linear(
-    name: str, width: int, kernel: Kernel, bias: jax.Array | None, *, output: int | None = None
-) -> int:
-    """Checks kernel `[D, F]` and bias `[F]` of a linear layer; returns F."""
-    base = checked_base(name, kernel)
-    sizes = check_axes(name, base, "D F", {"D": width}, remedy="D is x's last axis")
-    check_dtype(name, base, "floating")
-    if output is not None and sizes["F"] != output:
-        raise ShapeError(f"{name} must be [{width}, {output}], got shape {kernel.shape}")
-    if bias is not None:
-        bias_name = name.replace("kernel", "bias")
-        check_axes(bias_name, bias, "F", sizes)
-        check_dtype(bias_name, bias, "floating")
-    return sizes["F"]
 
 
 def matmul(

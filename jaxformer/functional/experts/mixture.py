@@ -19,12 +19,13 @@ from jaxformer.functional.checks import (
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.experts.devices import ExpertsLayout, compute_on_devices
 from jaxformer.functional.experts.grouped import Experts
-from jaxformer.functional.feed_forward import activation_function, gate_function, input_width
+from jaxformer.functional.feed_forward import activation_function, gate_function
 from jaxformer.functional.linear import (
     DEFAULT_PRODUCTS,
     Kernel,
     Products,
     checked_base,
+    input_width,
     matmul,
     on_rows,
 )
