@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig
-from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.errors import ShapeError
 from jaxformer.functional.attention import Bias, dot_product_attention
 from jaxformer.functional.linear import DEFAULT_PRODUCTS, Products
 from jaxformer.functional.masks.base import Mask
@@ -25,7 +24,13 @@ from jaxformer.functional.multi_head import (
     project_memory,
 )
 from jaxformer.functional.taps import LayerTaps
-from jaxformer.modules.initializers import AxisNames, bias_param, kernel_param, table_param
+from jaxformer.modules.initializers import (
+    AxisNames,
+    KernelShape,
+    bias_param,
+    kernel_param,
+    table_param,
+)
 from jaxformer.modules.normalization import norm_scale
 
 
@@ -88,29 +93,12 @@ class AttentionContext:
 
 NO_CONTEXT = AttentionContext()
 
-_KERNELS: dict[str, tuple[AxisNames, Callable[[ModelConfig], tuple[int, ...]]]] = {
+_KERNELS: dict[str, tuple[AxisNames, KernelShape]] = {
     "query": (("embed", "heads"), lambda c: (c.d_model, c.num_heads * c.key_dim)),
     "key": (("embed", "kv"), lambda c: (c.d_model, c.kv_heads * c.key_dim)),
     "value": (("embed", "kv"), lambda c: (c.d_model, c.kv_heads * c.value_dim)),
     "output": (("heads", "embed"), lambda c: (c.num_heads * c.value_dim, c.d_model)),
 }
-
-
-def check_needs_no_context(config: ModelConfig, name: str, *, applied: Sequence[str] = ()) -> None:
-    """Refuses windows and positions, but for kinds applied before a `name` without a context."""
-    for layer in config.layer_overrides:
-        kind = layer.positions or config.positions
-        stated = {
-            "positions": None if kind.kind in ("none", *applied) else kind,
-            "local_window_size": config.window_of(layer),
-        }
-        for key, value in stated.items():
-            if value is not None:
-                raise ConfigError(
-                    f"a {name} that is called alone cannot apply {key} of its config, got "
-                    f"{value!r}; call models.Transformer(config) on the vectors [B, T, D] instead, "
-                    f"or pass an AttentionContext to the {name}"
-                )
 
 
 class MultiHeadAttention(nn.Module):
@@ -161,7 +149,7 @@ class MultiHeadAttention(nn.Module):
         """
         config, cached = self.config, cache is not None
         return multi_head_attention(
-            _make_params(self, config, self.sublayers, sinks=config.attention_sinks),
+            _make_params(self, sinks=config.attention_sinks),
             x,
             bias=context.bias,
             mask=context.mask,
@@ -236,7 +224,7 @@ class CrossAttention(nn.Module):
         Raises:
             ShapeError: neither `context.encoded` nor `cross_cache` is given.
         """
-        config, params = self.config, _make_params(self, self.config, self.sublayers)
+        config, params = self.config, _make_params(self)
         heads: dict[str, Any] = {
             "num_heads": config.num_heads,
             "num_kv_heads": config.kv_heads,
@@ -279,26 +267,27 @@ def _dropout(module: nn.Module, config: ModelConfig, deterministic: bool) -> dic
 
 
 def _make_params(
-    module: nn.Module, config: ModelConfig, sublayers: int, *, sinks: bool = False
+    layer: MultiHeadAttention | CrossAttention, *, sinks: bool = False
 ) -> MultiHeadParams:
-    """Declares the parameters of an attention layer in its module, and returns their values."""
+    """Declares the parameters of an attention layer, and returns their values."""
+    config = layer.config
     # Flax numbers the RNG draws of a module, so the initial values depend on this order.
     params = {
         f"{name}_kernel": kernel_param(
-            module, f"{name}_kernel", config, axes, shape,
-            sublayers=sublayers if name == "output" else None,
+            layer, f"{name}_kernel", config, axes, shape,
+            sublayers=layer.sublayers if name == "output" else None,
         )
         for name, (axes, shape) in _KERNELS.items()
     }  # fmt: skip
     for name, (axes, _) in _KERNELS.items():
         if config.has_bias("attention_output" if name == "output" else "qkv"):
             size = params[f"{name}_kernel"].shape[-1]
-            params[f"{name}_bias"] = bias_param(module, f"{name}_bias", config, axes[1:], size)
+            params[f"{name}_bias"] = bias_param(layer, f"{name}_bias", config, axes[1:], size)
     if config.qk_norm:
         over_all = config.qk_norm_over == "all_heads"
         for name in ("query", "key"):
             size = params[f"{name}_kernel"].shape[-1] if over_all else config.key_dim
-            params[f"{name}_norm_scale"] = norm_scale(module, f"{name}_norm_scale", config, size)
+            params[f"{name}_norm_scale"] = norm_scale(layer, f"{name}_norm_scale", config, size)
     if sinks:
-        params["sinks"] = table_param(module, "sinks", config, ("heads",), config.num_heads)
+        params["sinks"] = table_param(layer, "sinks", config, ("heads",), config.num_heads)
     return MultiHeadParams(**params)

@@ -1,7 +1,7 @@
 """One Transformer block: attention and feed-forward, each with a residual and a norm."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +17,6 @@ from jaxformer.modules.attention import (
     AttentionContext,
     CrossAttention,
     MultiHeadAttention,
-    check_needs_no_context,
 )
 from jaxformer.modules.experts import make_feed_forward
 from jaxformer.modules.normalization import Norm
@@ -51,6 +50,23 @@ class BlockOutput(NamedTuple):
     cross_cache: Any = None
     weights: AttentionWeights | None = None
     taps: dict[str, jax.Array] | None = None
+
+
+def check_needs_no_context(config: ModelConfig, name: str, *, applied: Sequence[str] = ()) -> None:
+    """Refuses windows and positions, but for kinds applied before a `name` without a context."""
+    for layer in config.layer_overrides:
+        kind = layer.positions or config.positions
+        stated = {
+            "positions": None if kind.kind in ("none", *applied) else kind,
+            "local_window_size": config.window_of(layer),
+        }
+        for key, value in stated.items():
+            if value is not None:
+                raise ConfigError(
+                    f"a {name} that is called alone cannot apply {key} of its config, got "
+                    f"{value!r}; call models.Transformer(config) on the vectors [B, T, D] instead, "
+                    f"or pass an AttentionContext to the {name}"
+                )
 
 
 def is_unchanged(new: Any, old: Any) -> bool:
@@ -130,7 +146,7 @@ class Block(nn.Module):
             `[B, T, D]` to `[B, T, D]`. If its call has an argument `mask`, and lengths or segments
             are known, it gets bool `[B, T]`, False for padding, so that a router's losses can
             ignore padding. If it has an argument `tap`, it gets that of the block.
-            None = the config's feed-forward layer.
+            By default the config's: a mixture of experts if it has `experts`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -202,26 +218,19 @@ class Block(nn.Module):
             return output if tap is None else tap("feed_forward_output", output)
 
         attention = self.attention(config, sublayers=sublayers, name="attention")
-        normed = norm("attention", x)  # [B, T, D]
+        inputs, normed = x, norm("attention", x)  # [B, T, D]
         attended = attention(normed, context, cache=cache, **options)
         _check_attention(attention, attended)
-        cross_weights = None
-        if config.residual == "sequential":
-            x = add("attention", x, attended.output)
-            if self.cross_attention:
-                cross_attention = CrossAttention(config, sublayers, name="cross_attention")
-                normed = norm("cross_attention", x)
-                crossed = cross_attention(normed, context, cross_cache=cross_cache, **options)
-                x = add("cross_attention", x, crossed.output)
-                cross_cache, cross_weights = crossed.cache, crossed.weights
-            output = feed_forward(norm("feed_forward", x))
-        elif config.residual == "parallel":
-            output = feed_forward(norm("feed_forward", x))
-            x = add("attention", x, attended.output)
-        else:  # "parallel_one_norm"
-            output = feed_forward(normed)
-            x = add("attention", x, attended.output)
-        x = add("feed_forward", x, output)  # [B, T, D]
+        x, cross_weights = add("attention", x, attended.output), None
+        if self.cross_attention:
+            cross_attention = CrossAttention(config, sublayers, name="cross_attention")
+            queries = norm("cross_attention", x)
+            crossed = cross_attention(queries, context, cross_cache=cross_cache, **options)
+            x = add("cross_attention", x, crossed.output)
+            cross_cache, cross_weights = crossed.cache, crossed.weights
+        if config.residual != "parallel_one_norm":
+            normed = norm("feed_forward", x if config.residual == "sequential" else inputs)
+        x = add("feed_forward", x, feed_forward(normed))  # [B, T, D]
         weights = None
         if attended.weights is not None:
             weights = AttentionWeights(attended.weights, cross_weights)

@@ -78,7 +78,7 @@ class Embedding(nn.Module):
         The dtype, in which all layers compute, is the config's, or float64 if the table is float64.
         """
         config = self.config
-        x = in_dtype(config, table_rows(self._table(), tokens))  # [..., table_dim]
+        x = in_dtype(config, table_rows(self._whole_rows(), tokens))  # [..., table_dim]
         if config.table_dim != config.d_model:
             x = linear(x, self.projection_kernel, products=self.products)  # [..., D]
         return x * config.embedding_factor
@@ -108,13 +108,12 @@ class Embedding(nn.Module):
                 "this embedding makes no logits, got has_output=False: it belongs to a classifier, "
                 "or to a source with its own vocabulary"
             )
-        return self._table() if self.config.tied_embeddings else self.output_embedding
+        return self._whole_rows() if self.config.tied_embeddings else self.output_embedding
 
     def output_bias(self) -> jax.Array | None:
         """Bias of the logits, float `[V]`; None without `config.output_bias`."""
         return self.bias if self.has_output and self.config.output_bias else None
 
-    def _table(self) -> jax.Array:
-        # On a mesh, keep rows whole, because token vectors are not split; XLA splits the
-        # vocabulary.
+    def _whole_rows(self) -> jax.Array:
+        """The table `[V, table_dim]`; on a mesh, XLA splits its vocabulary but no token vector."""
         return nn.with_logical_constraint(self.table, (PartitionSpec.UNCONSTRAINED, "embed"))

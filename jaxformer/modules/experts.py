@@ -7,7 +7,7 @@ from jaxformer.config import ExpertsConfig, ModelConfig
 from jaxformer.functional import ExpertsLayout, ExpertsParams, mixture_of_experts
 from jaxformer.functional.linear import DEFAULT_PRODUCTS, Products
 from jaxformer.modules.feed_forward import FeedForward, inner_activation
-from jaxformer.modules.initializers import AxisNames, bias_param, kernel_param
+from jaxformer.modules.initializers import AxisNames, KernelShape, projection_params
 from jaxformer.modules.mesh import mesh_axes, num_parts
 
 
@@ -62,39 +62,33 @@ class ExpertsFeedForward(nn.Module):
         not change the output.
         """
         config, experts = self.config, self.experts
-        count, inner = experts.num_experts, _inner_width(config, experts)
-        gated, biased = config.is_gated, config.has_bias("feed_forward")
+        count, has_bias = experts.num_experts, config.has_bias("feed_forward")
 
-        def input_kernel(name: str) -> jax.Array:
-            return kernel_param(
-                self, name, config, ("experts", "embed", "mlp"),
-                lambda c: (count, c.d_model, _inner_width(c, experts)),
+        def inner(config: ModelConfig) -> int:
+            return config.ff_dim if experts.d_ff is None else experts.d_ff
+
+        inward, outward = ("experts", "embed", "mlp"), ("experts", "mlp", "embed")
+        # Flax numbers the RNG draws of a module, so the initial values depend on this order.
+        kernels: dict[str, tuple[AxisNames, KernelShape]] = {
+            "router": (("embed", None), lambda c: (c.d_model, count)),
+            "up": (inward, lambda c: (count, c.d_model, inner(c))),
+            "down": (outward, lambda c: (count, inner(c), c.d_model)),
+            "gate": (inward, lambda c: (count, c.d_model, inner(c))),
+        }
+        if not config.is_gated:
+            del kernels["gate"]
+        params: dict[str, jax.Array] = {}
+        for name, kernel in kernels.items():
+            params |= projection_params(
+                self, name, config, *kernel,
+                has_bias=experts.router_bias if name == "router" else has_bias,
+                sublayers=self.sublayers if name == "down" else None,
             )  # fmt: skip
-
-        def bias(axes: AxisNames, name: str, *shape: int, used: bool = biased) -> jax.Array | None:
-            return bias_param(self, f"{name}_bias", config, axes, *shape) if used else None
-
-        hidden = ("experts", "mlp")
-        params = ExpertsParams(
-            router_kernel=kernel_param(
-                self, "router_kernel", config, ("embed", None), lambda c: (c.d_model, count)
-            ),
-            router_bias=bias((None,), "router", count, used=experts.router_bias),
-            up_kernel=input_kernel("up_kernel"),
-            up_bias=bias(hidden, "up", count, inner),
-            down_kernel=kernel_param(
-                self, "down_kernel", config, ("experts", "mlp", "embed"),
-                lambda c: (count, _inner_width(c, experts), c.d_model), sublayers=self.sublayers,
-            ),
-            down_bias=bias(("experts", "embed"), "down", count, config.d_model),
-            gate_kernel=input_kernel("gate_kernel") if gated else None,
-            gate_bias=bias(hidden, "gate", count, inner, used=gated and biased),
-        )  # fmt: skip
         result = mixture_of_experts(
-            params, x, num_experts_per_token=experts.num_experts_per_token,
+            ExpertsParams(**params), x, num_experts_per_token=experts.num_experts_per_token,
             activation=inner_activation(config), normalize_weights=experts.normalize_weights,
             mask=mask, capacity_factor=experts.capacity_factor,
-            layout=_layout(x.shape, count, inner), products=self.products,
+            layout=_layout(x.shape, count, inner(config)), products=self.products,
         )  # fmt: skip
         losses = {
             "load_balancing": (experts.load_balancing_weight, result.load_balancing_loss),
@@ -121,7 +115,3 @@ def _layout(shape: tuple[int, ...], num_experts: int, inner: int) -> ExpertsLayo
         expert_axis=experts[0] if splits else None,
         hidden_axes=hidden if inner % num_parts(hidden) == 0 else (),
     )
-
-
-def _inner_width(config: ModelConfig, experts: ExpertsConfig) -> int:
-    return config.ff_dim if experts.d_ff is None else experts.d_ff

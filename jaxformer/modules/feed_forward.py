@@ -1,6 +1,5 @@
 """Feed-forward module."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,7 +14,13 @@ from jaxformer.functional.feed_forward import (
 )
 from jaxformer.functional.linear import DEFAULT_PRODUCTS, Products
 from jaxformer.functional.taps import LayerTaps
-from jaxformer.modules.initializers import AxisNames, bias_param, kernel_param
+from jaxformer.modules.initializers import AxisNames, KernelShape, projection_params
+
+_KERNELS: dict[str, tuple[AxisNames, KernelShape]] = {
+    "up": (("embed", "mlp"), lambda c: (c.d_model, c.ff_dim)),
+    "down": (("mlp", "embed"), lambda c: (c.ff_dim, c.d_model)),
+    "gate": (("embed", "mlp"), lambda c: (c.d_model, c.ff_dim)),
+}
 
 _GATE_ACTIVATIONS = {
     "swiglu": "silu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "clamped_swiglu": "clamped_silu"
@@ -51,29 +56,16 @@ class FeedForward(nn.Module):
         options: dict[str, Any] = {
             "activation": inner_activation(config), "tap": tap, "products": self.products,
         }  # fmt: skip
-
-        def projection(
-            name: str, axes: AxisNames, shape: Callable[[ModelConfig], tuple[int, int]],
-            sublayers: int | None = None,
-        ) -> tuple[jax.Array, jax.Array | None]:  # fmt: skip
-            kernel = kernel_param(self, f"{name}_kernel", config, axes, shape, sublayers=sublayers)
-            if not config.has_bias("feed_forward"):
-                return kernel, None
-            return kernel, bias_param(self, f"{name}_bias", config, axes[1:], kernel.shape[-1])
-
-        inward, outward = ("embed", "mlp"), ("mlp", "embed")
-        up_kernel, up_bias = projection("up", inward, lambda c: (c.d_model, c.ff_dim))
-        down_kernel, down_bias = projection(
-            "down", outward, lambda c: (c.ff_dim, c.d_model), self.sublayers
-        )
-        if not config.is_gated:
-            params = FeedForwardParams(up_kernel, down_kernel, up_bias, down_bias)
-            return feed_forward(params, x, **options)
-        gate_kernel, gate_bias = projection("gate", inward, lambda c: (c.d_model, c.ff_dim))
-        gated = GatedFeedForwardParams(
-            gate_kernel, up_kernel, down_kernel, gate_bias, up_bias, down_bias
-        )
-        return gated_feed_forward(gated, x, **options)
+        # Flax numbers the RNG draws of a module, so the initial values depend on this order.
+        params: dict[str, jax.Array] = {}
+        for name in ("up", "down", "gate") if config.is_gated else ("up", "down"):
+            params |= projection_params(
+                self, name, config, *_KERNELS[name], has_bias=config.has_bias("feed_forward"),
+                sublayers=self.sublayers if name == "down" else None,
+            )  # fmt: skip
+        if config.is_gated:
+            return gated_feed_forward(GatedFeedForwardParams(**params), x, **options)
+        return feed_forward(FeedForwardParams(**params), x, **options)
 
 
 def inner_activation(config: ModelConfig) -> str:

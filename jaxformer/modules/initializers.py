@@ -27,6 +27,9 @@ from jaxformer.functional.dtypes import at_least
 AxisNames = tuple[str | None, ...]
 """Logical name of each axis of a parameter; None = never split."""
 
+KernelShape = Callable[[ModelConfig], tuple[int, ...]]
+"""Shape `[..., in, out]` of a kernel in the model of a config, such as the base of μP."""
+
 
 def normal_init(std: float) -> jax.nn.initializers.Initializer:
     """Normal with a standard deviation, rounded to the dtype of the parameter."""
@@ -48,7 +51,7 @@ def kernel_param(
     name: str,
     config: ModelConfig,
     axes: AxisNames,
-    shape: Callable[[ModelConfig], tuple[int, ...]],
+    shape: KernelShape,
     *,
     sublayers: int | None = None,
 ) -> jax.Array:
@@ -62,6 +65,20 @@ def kernel_param(
         # Each projection into the residual stream adds its variance (GPT-2, section 2.3).
         std /= (sublayers * config.num_layers) ** 0.5
     return named_param(module, name, config, axes, *sizes, init=normal_init(std))
+
+
+def projection_params(
+    module: nn.Module, name: str, config: ModelConfig, axes: AxisNames, shape: KernelShape,
+    *, has_bias: bool, sublayers: int | None = None,
+) -> dict[str, jax.Array]:  # fmt: skip
+    """Declares the kernel `[..., in, out]` of a projection, and its bias `[..., out]`, by name."""
+    kernel = kernel_param(module, f"{name}_kernel", config, axes, shape, sublayers=sublayers)
+    if not has_bias:
+        return {f"{name}_kernel": kernel}
+    (*leading, _, output), (*leading_axes, _, output_axis) = kernel.shape, axes
+    bias_axes = (*leading_axes, output_axis)
+    bias = bias_param(module, f"{name}_bias", config, bias_axes, *leading, output)
+    return {f"{name}_kernel": kernel, f"{name}_bias": bias}
 
 
 def bias_param(

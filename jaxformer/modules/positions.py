@@ -76,8 +76,8 @@ class Positions(nn.Module):
         Args:
             positions: integer `[B, T]`, positions of queries and keys; `[1, T]` if equal in all
                 rows.
-            room: maximum number of tokens in a row: the capacity of its cache, or T without one.
-                Longrope depends on it.
+            room: maximum number of tokens in a row: T, or with a cache its capacity. Longrope
+                scaling chooses its factors by it.
 
         Returns:
             A function that maps query `[B, T, N, H]` and key `[B, T, K, H]` to both, or None.

@@ -14,8 +14,8 @@ from flax import linen as nn
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.taps import LayerTaps, Taps
-from jaxformer.modules.attention import NO_CONTEXT, AttentionContext, check_needs_no_context
-from jaxformer.modules.block import Block, BlockOutput, check_block_output
+from jaxformer.modules.attention import NO_CONTEXT, AttentionContext
+from jaxformer.modules.block import Block, BlockOutput, check_block_output, check_needs_no_context
 from jaxformer.modules.execution import REMAT_POLICIES, layer_execution
 from jaxformer.modules.stacked_layers import (
     GROUPS,
