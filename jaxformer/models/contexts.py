@@ -51,7 +51,7 @@ def layer_contexts(
     contexts: dict[tuple[LayerConfig, type, int], AttentionContext] = {}
     result = []
     for index, layer in enumerate(config.layer_overrides):
-        layer_cache = None if caches is None else caches[index]
+        layer_cache = caches[index] if caches else None
         # Caches of equal kind and size have equal lengths, and so the same bias.
         slots = 0 if layer_cache is None else layer_cache.key.shape[-2]
         key = (layer, type(layer_cache), slots)

@@ -105,7 +105,7 @@ def check_inputs(
     if config.vocab_size is not None and not are_vectors:
         check_known_tokens("tokens", tokens, config.vocab_size, lengths)
     _check_encoded(config, sizes["B"], inputs, cross_attention)
-    for index, layer in enumerate(caches_of_layers(cache) or ()):
+    for index, layer in enumerate(caches_of_layers(cache)):
         _check_lengths(f"cache[{index}].lengths", layer.lengths, sizes["B"])
     if segment_ids is not None and cache is not None:
         raise ShapeError(

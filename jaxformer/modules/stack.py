@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import itertools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,7 +23,6 @@ from jaxformer.modules.stacked_layers import (
     Cache,
     LayerInputs,
     ScannedCache,
-    by_repeat,
     inputs_by_layer,
     join_caches,
     layer_variables,
@@ -118,20 +118,16 @@ class Stack(nn.Module):
             if is_scanned and name == "layers":
                 num_scanned = len(group) // period * period  # whole repeats of the pattern
                 repeats = num_scanned // period
-                output = self._scan(block, x, group[:period], repeats=repeats, options=options)
-                outputs.append(output)
-                x = output.x  # [B, T, D]
+                outputs.append(self._scan(block, x, group[:period], repeats, options))
+                x = outputs[-1].x  # [B, T, D]
             # Split once, outside the layers; see `layer_variables`. While the model is initialized,
             # parameters are in boxes with the names of all their axes.
             stored = {name: tree for name, tree in block.variables.items() if name not in _SOWN}
             variables = layer_variables(nn.unbox(stored), num_scanned, len(group))
-            for layer, layer_tree in zip(group[num_scanned:], variables, strict=True):
-                select = functools.partial(lambda selected, _: selected, layer_tree)
-                run_layer = self._layer_function(layer, options, select, prevent_cse=True)
-                outputs.append(run_layer(block, x))
-                x = outputs[-1].x  # [B, T, D]
-        values = [(o.weights if return_weights else None, o.taps) for o in outputs]
-        weights, read = jax.tree.map(lambda *parts: jnp.concatenate(parts), *values)  # [L, ...]
+            selects = [functools.partial(lambda layer, _: layer, layer) for layer in variables]
+            outputs += self._run_layers(block, x, group[num_scanned:], selects, options)
+            x = outputs[-1].x  # [B, T, D]
+        weights, read = _weights_and_taps(outputs)  # [L, ...]
         # Without a cache, returning cross_cache would keep keys and values of all layers alive.
         if cache is None:
             return BlockOutput(x, weights=weights, taps=read)
@@ -170,22 +166,29 @@ class Stack(nn.Module):
             )(block, x, None)  # fmt: skip
         return block
 
-    def _layer_function(
-        self, layer: LayerInputs, options: dict[str, bool], select: Callable[[Any], Any], *,
-        prevent_cse: bool,
-    ) -> Callable[..., BlockOutput]:  # fmt: skip
-        """Function of (block, x) that runs one layer with the variables that `select` returns."""
-        # Bound to context and caches, some of whose static fields hold traced arrays.
-        run_layer = functools.partial(_run_layer, layer=layer, options=options)
-        functools.update_wrapper(run_layer, _run_layer)  # nn.tabulate needs a name
-        if self.config.remat != "none":
-            policy = REMAT_POLICIES[self.config.remat]
-            run_layer = nn.remat(run_layer, policy=policy, prevent_cse=prevent_cse)
-        # Selected outside remat, so that the backward pass does not select again.
-        return nn.map_variables(run_layer, _STORED, trans_in_fn=select)
+    def _run_layers(
+        self, block: nn.Module, x: jax.Array, layers: list[LayerInputs],
+        selects: Sequence[Callable[[Any], Any]], options: dict[str, bool], *,
+        is_in_scan: bool = False,
+    ) -> list[BlockOutput]:  # fmt: skip
+        """Runs layers in sequence, each with the block's variables that its `select` returns."""
+        outputs: list[BlockOutput] = []
+        for layer, select in zip(layers, selects, strict=True):
+            # Bound to context and caches, some of whose static fields hold traced arrays.
+            run_layer = functools.partial(_run_layer, layer=layer, options=options)
+            functools.update_wrapper(run_layer, _run_layer)  # nn.tabulate needs a name
+            if self.config.remat != "none":
+                # XLA merges nothing across scan iterations, so remat does not need the barriers
+                # against CSE there, which would cost speed.
+                policy = REMAT_POLICIES[self.config.remat]
+                run_layer = nn.remat(run_layer, policy=policy, prevent_cse=not is_in_scan)
+            # Selected outside remat, so that the backward pass does not select again.
+            outputs.append(nn.map_variables(run_layer, _STORED, trans_in_fn=select)(block, x))
+            x = outputs[-1].x  # [B, T, D]
+        return outputs
 
     def _scan(
-        self, block: nn.Module, x: jax.Array, pattern: list[LayerInputs], *, repeats: int,
+        self, block: nn.Module, x: jax.Array, pattern: list[LayerInputs], repeats: int,
         options: dict[str, bool],
     ) -> BlockOutput:  # fmt: skip
         """Runs the repeats of the layer pattern as one scan."""
@@ -194,37 +197,29 @@ class Stack(nn.Module):
         # Only edits and caches need the index of the repeat.
         needs_index = bool(caches) or (taps is not None and bool(taps.edit))
         indices = jnp.arange(repeats, dtype=jnp.int32) if needs_index else None  # [R]
+        selects = [functools.partial(jax.tree.map, operator.itemgetter(p)) for p in range(period)]
 
         def repeat(block: nn.Module, carry: Any, index: jax.Array | None) -> tuple[Any, Any]:
-            x, caches = carry
-            outputs: list[BlockOutput] = []
-            for place, layer in enumerate(pattern):
-                if index is not None:
-                    layer = layer.in_repeat(index, period, caches[place] if caches else None)
-                select = functools.partial(jax.tree.map, operator.itemgetter(place))
-                # XLA merges nothing across scan iterations, so remat does not need the barriers
-                # against CSE, which would cost speed.
-                run_layer = self._layer_function(layer, options, select, prevent_cse=False)
-                outputs.append(run_layer(block, x))
-                x = outputs[-1].x  # [B, T, D]
-            values = [(output.weights, output.taps) for output in outputs]
+            (x, caches), layers = carry, pattern
+            if index is not None:
+                pairs = itertools.zip_longest(pattern, caches)
+                layers = [layer.in_repeat(index, period, cache) for layer, cache in pairs]
+            outputs = self._run_layers(block, x, layers, selects, options, is_in_scan=True)
             # New keys and values of the encoder's output; the stack returns them only with a cache.
             is_new = bool(caches) and pattern[0].cross_cache is None
             memory = [output.cross_cache if is_new else None for output in outputs]
-            by_place = jax.tree.map(lambda *parts: jnp.concatenate(parts), *values)  # [P, ...]
-            return (x, whole_caches(output.cache for output in outputs)), (by_place, memory)
+            carry = outputs[-1].x, whole_caches(output.cache for output in outputs)
+            return carry, (_weights_and_taps(outputs), memory)  # weights and taps [P, ...]
 
-        def scan(block: nn.Module, carry: Any) -> Any:
-            # Flax drops the variables of collections not named here.
-            axes, rngs = {True: 0}, {True: True}
-            scanned = nn.scan(repeat, variable_axes=axes, split_rngs=rngs, length=repeats)
-            return scanned(block, carry, indices)
+        def by_repeat(variables: Any) -> Any:
+            split = functools.partial(rearrange, pattern="(r p) ... -> r p ...", p=period)
+            return jax.tree.map(lambda leaf: split(leaf[: repeats * period]), nn.unbox(variables))
 
-        def fold(variables: Any) -> Any:
-            return by_repeat(nn.unbox(variables), repeats=repeats, period=period)
-
-        (x, caches), (values, memory) = nn.map_variables(scan, _STORED, trans_in_fn=fold)(
-            block, (x, caches)
+        # Flax drops the variables of collections not named here.
+        axes, rngs = {True: 0}, {True: True}
+        scan = nn.scan(repeat, variable_axes=axes, split_rngs=rngs, length=repeats)
+        (x, caches), (values, memory) = nn.map_variables(scan, _STORED, trans_in_fn=by_repeat)(
+            block, (x, caches), indices
         )
         weights, read = jax.tree.map(
             functools.partial(rearrange, pattern="r p ... -> (r p) ..."), values
@@ -251,5 +246,12 @@ def _run_layer(
         output = output._replace(x=tap("hidden", output.x), taps=tap.values)
         tap.check_all_found(type(block).__name__, is_custom=type(block) is not Block)
     x = nn.with_logical_constraint(output.x, _RESIDUAL_AXES)  # [B, T, D]
-    weights, read = jax.tree.map(lambda leaf: leaf[None], (output.weights, output.taps))
+    weights = output.weights if options.get("return_weights") else None
+    weights, read = jax.tree.map(lambda leaf: leaf[None], (weights, output.taps))
     return output._replace(x=x, weights=weights, taps=read)
+
+
+def _weights_and_taps(outputs: list[BlockOutput]) -> tuple[Any, Any]:
+    """Attention weights and tapped arrays of all layers, along one leading axis."""
+    values = [(output.weights, output.taps) for output in outputs]
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts), *values)

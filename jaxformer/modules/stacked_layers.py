@@ -1,10 +1,8 @@
 """Stacked layers: variables, caches and inputs of all layers of a model, and of single ones."""
 
 import dataclasses
-import functools
-import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -18,9 +16,7 @@ from jaxformer.modules.attention import AttentionContext
 LayerCache = KVCache | WindowCache
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass, data_fields=("first", "repeats", "rest"), meta_fields=()
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class ScannedCache:
     """Caches of layers that run as a scan over the repeats of the layer pattern.
@@ -52,17 +48,9 @@ Cache = tuple[LayerCache, ...] | ScannedCache
 """Key/value caches of a model: one for each layer, or those of a scan over layers."""
 
 
-@overload
-def caches_of_layers(cache: Cache) -> tuple[LayerCache, ...]: ...
-
-
-@overload
-def caches_of_layers(cache: None) -> None: ...
-
-
-def caches_of_layers(cache: Cache | None) -> tuple[LayerCache, ...] | None:
-    """One cache per layer; None without a cache."""
-    return cache.layers if isinstance(cache, ScannedCache) else cache
+def caches_of_layers(cache: Cache | None) -> tuple[LayerCache, ...]:
+    """One cache per layer; () without a cache."""
+    return cache.layers if isinstance(cache, ScannedCache) else cache or ()
 
 
 def cache_capacity(cache: Cache) -> int | None:
@@ -117,20 +105,19 @@ def inputs_by_layer(
     cross_cache: Cache | None, taps: Taps | None,
 ) -> list[LayerInputs]:  # fmt: skip
     """Inputs of each layer; ConfigError unless contexts and caches have an entry for each."""
-    columns: dict[str, Any] = {
-        "contexts": contexts,
-        "cache": caches_of_layers(cache),
-        "cross_cache": caches_of_layers(cross_cache),
-    }
+    columns: dict[str, Any] = {"contexts": contexts, "cache": cache, "cross_cache": cross_cache}
     for name, entries in columns.items():
-        if entries is not None and len(entries) != num_layers:
+        if entries is None:
+            columns[name] = (None,) * num_layers
+            continue
+        columns[name] = entries.layers if isinstance(entries, ScannedCache) else entries
+        if len(columns[name]) != num_layers:
             raise ConfigError(
-                f"{name} must have one entry per layer, got {len(entries)} and "
+                f"{name} must have one entry per layer, got {len(columns[name])} and "
                 f"num_layers={num_layers}"
             )
-    per_layer = [entries or (None,) * num_layers for entries in columns.values()]
-    rows = zip(*per_layer, range(num_layers), (taps,) * num_layers, strict=True)
-    return list(itertools.starmap(LayerInputs, rows))
+    rows = zip(*columns.values(), range(num_layers), (taps,) * num_layers, strict=True)
+    return [LayerInputs(*row) for row in rows]
 
 
 GROUPS = ("first_layers", "layers")
@@ -145,14 +132,6 @@ def layer_variables(variables: Any, start: int, stop: int) -> list[Any]:
     parts = [leaf[start:] if start else leaf for leaf in leaves]
     parts = [part if _is_split(part) else _split(part) for part in parts]
     return [jax.tree.unflatten(tree, list(layer)) for layer in zip(*parts, strict=True)]
-
-
-def by_repeat(variables: Any, *, repeats: int, period: int) -> Any:
-    """Variables of the repeats of a layer pattern, `[R, P, ...]` each, of stacked `[L, ...]`."""
-    return jax.tree.map(
-        lambda leaf: rearrange(leaf[: repeats * period], "(r p) ... -> r p ...", p=period),
-        variables,
-    )
 
 
 def _is_split(leaf: Any) -> bool:
