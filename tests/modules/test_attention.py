@@ -13,6 +13,7 @@ from jaxformer.errors import ShapeError
 from jaxformer.functional import KVCache, MultiHeadParams, multi_head_attention
 from jaxformer.modules import (
     AttentionContext,
+    Block,
     CrossAttention,
     FeedForward,
     MultiHeadAttention,
@@ -70,21 +71,22 @@ def test_cross_attention_is_its_pure_twin_on_the_encoder_with_heads_norms_and_ca
     chex.assert_trees_all_equal(again.cache, cross_cache)
 
 
-def test_cross_attention_drops_weights_in_training_only(params):
-    layer = CrossAttention(dataclasses.replace(CONFIG, dropout_rate=0.5))
-    plain = cross(CrossAttention(CONFIG), params, X, CONTEXT)
-    still = cross(layer, params, X, CONTEXT)
-    np.testing.assert_array_equal(still.output, plain.output)
-    drop = jax.jit(
-        lambda rng: (
-            layer.apply(
-                {"params": params}, X, CONTEXT, deterministic=False, rngs={"dropout": rng}
-            ).output
-        )
-    )
-    dropped = [np.array(drop(jax.random.key(seed, impl="unsafe_rbg"))) for seed in (1, 1, 2)]
+@pytest.mark.parametrize("make", [Block, CrossAttention])
+def test_dropout_acts_in_training_mode_only_and_by_its_key(make):
+    variables = jax.jit(make(CONFIG).init)(jax.random.key(0), X, CONTEXT)
+
+    @functools.partial(jax.jit, static_argnums=0, static_argnames="deterministic")
+    def output(rate, deterministic=True, rngs=None):
+        layer = make(dataclasses.replace(CONFIG, dropout_rate=rate))
+        return layer.apply(variables, X, CONTEXT, deterministic=deterministic, rngs=rngs)[0]
+
+    np.testing.assert_array_equal(output(0.5), output(0.0))
+    dropped = [
+        output(0.5, deterministic=False, rngs={"dropout": jax.random.key(seed)})
+        for seed in (1, 1, 2)
+    ]
     np.testing.assert_array_equal(dropped[0], dropped[1])
-    assert np.abs(dropped[0] - dropped[2]).max() > 1e-3
+    assert float(jnp.abs(dropped[0] - dropped[2]).max()) > 1e-3
 
 
 def test_cross_attention_needs_something_to_attend_to():

@@ -26,27 +26,6 @@ SIZES = ((0, 5), (1, 3), (0, 2))  # row of TOKENS, and number of its tokens
 X = jax.random.normal(jax.random.key(1), (2, 5, 12))
 
 
-@pytest.mark.parametrize(
-    ("changes", "more", "expected"),
-    [
-        ({}, {}, {
-            "router_kernel": (12, 7), "gate_kernel": (7, 12, 17), "up_kernel": (7, 12, 17),
-            "down_kernel": (7, 17, 12), "gate_bias": (7, 17), "up_bias": (7, 17),
-            "down_bias": (7, 12),
-        }),
-        ({"activation": "gelu", "use_bias": False}, {"d_ff": 3, "router_bias": True}, {
-            "router_kernel": (12, 7), "router_bias": (7,), "up_kernel": (7, 12, 3),
-            "down_kernel": (7, 3, 12),
-        }),
-    ],
-)  # fmt: skip
-def test_parameters_are_stacked_by_expert(changes, more, expected):
-    config, experts = dataclasses.replace(CONFIG, **changes), dataclasses.replace(EXPERTS, **more)
-    layer = ExpertsFeedForward(config, experts)
-    variables = nn.unbox(jax.eval_shape(layer.init, jax.random.key(0), X))
-    assert jax.tree.map(jnp.shape, variables["params"]) == expected
-
-
 def test_initial_weights_have_the_scales_of_a_feed_forward_layer():
     config = dataclasses.replace(CONFIG, d_model=64, d_ff=64, num_layers=8, param_dtype="bfloat16")
     x = jnp.ones((2, 64))

@@ -30,8 +30,8 @@ SEGMENTS = np.array([[1, 1, 1, 2, 2, 2, 2], [1, 2, 2, 2, 3, 3, 3]])
 CAPACITY = 11
 
 
-def empty_cache(capacity=CAPACITY, batch=B):
-    return KVCache.init(batch, capacity, num_kv_heads=K, head_dim=H, value_head_dim=V)
+def empty_cache(dtype=jnp.float32):
+    return KVCache.init(B, CAPACITY, num_kv_heads=K, head_dim=H, value_head_dim=V, dtype=dtype)
 
 
 attend = jax.jit(

@@ -127,15 +127,3 @@ def test_prefill_of_a_cache_known_to_be_empty_is_that_of_any(window):
     pairs.append((next_token(known.cache).output, next_token(unknown.cache).output))
     for result, expected in pairs:
         np.testing.assert_allclose(result, expected, rtol=0, atol=1e-5)
-
-
-def test_decoding_with_a_narrower_cache_keeps_the_dtype_of_the_inputs():
-    params, x = float32(random_params(16)), float32(normal(17, B, T, D))
-    cache = jax.tree.map(
-        lambda leaf: leaf.astype(jnp.bfloat16) if leaf.ndim > 1 else leaf, empty_cache()
-    )
-    output, cache, _ = attend(params, x, is_causal=True, cache=cache, **HEADS)
-    assert output.dtype == jnp.float32
-    assert cache.key.dtype == jnp.bfloat16
-    full = np.asarray(attend(params, x, is_causal=True, **HEADS).output)
-    assert 0 < np.abs(output - full).max() < 0.05 * np.abs(full).max()

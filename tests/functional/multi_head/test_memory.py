@@ -66,15 +66,20 @@ def test_memory_without_lengths_is_all_real_and_has_as_many_heads_as_queries():
     assert memory.lengths.dtype == jnp.int32
 
 
-def test_narrower_memory_keeps_the_dtype_of_the_queries():
-    params, x, kv = (
-        float32(a) for a in (random_params(32), normal(33, B, T, D), normal(34, B, S, D))
-    )
-    memory = F.project_memory(params, kv.astype(jnp.bfloat16), **HEADS)
-    assert memory.key.dtype == memory.value.dtype == jnp.bfloat16
-    output = attend(params, x, cross_cache=memory, **HEADS).output
-    assert output.dtype == jnp.float32
-    full = np.asarray(attend(params, x, kv, **HEADS).output)
+@pytest.mark.parametrize("name", ["cache", "cross_cache"])
+def test_attention_with_a_narrower_cache_keeps_the_dtype_of_the_inputs(name):
+    params, x = float32(random_params(32)), float32(normal(33, B, T, D))
+    if name == "cache":
+        cache = empty_cache(dtype=jnp.bfloat16)
+        result = attend(params, x, is_causal=True, cache=cache, **HEADS)
+        output, cache = result.output, result.cache
+        full = np.asarray(attend(params, x, is_causal=True, **HEADS).output)
+    else:
+        kv = float32(normal(34, B, S, D))
+        cache = F.project_memory(params, kv.astype(jnp.bfloat16), **HEADS)
+        output = attend(params, x, cross_cache=cache, **HEADS).output
+        full = np.asarray(attend(params, x, kv, **HEADS).output)
+    assert output.dtype == jnp.float32 and cache.key.dtype == cache.value.dtype == jnp.bfloat16
     assert 0 < np.abs(output - full).max() < 0.05 * np.abs(full).max()
 
 
