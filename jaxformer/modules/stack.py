@@ -3,7 +3,6 @@
 import functools
 import inspect
 import itertools
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -120,12 +119,7 @@ class Stack(nn.Module):
                 repeats = num_scanned // period
                 outputs.append(self._scan(block, x, group[:period], repeats, options))
                 x = outputs[-1].x  # [B, T, D]
-            # Split once, outside the layers; see `layer_variables`. While the model is initialized,
-            # parameters are in boxes with the names of all their axes.
-            stored = {name: tree for name, tree in block.variables.items() if name not in _SOWN}
-            variables = layer_variables(nn.unbox(stored), num_scanned, len(group))
-            selects = [functools.partial(lambda layer, _: layer, layer) for layer in variables]
-            outputs += self._run_layers(block, x, group[num_scanned:], selects, options)
+            outputs += self._run_layers(block, x, group[num_scanned:], options, start=num_scanned)
             x = outputs[-1].x  # [B, T, D]
         weights, read = _weights_and_taps(outputs)  # [L, ...]
         # Without a cache, returning cross_cache would keep keys and values of all layers alive.
@@ -167,13 +161,16 @@ class Stack(nn.Module):
         return block
 
     def _run_layers(
-        self, block: nn.Module, x: jax.Array, layers: list[LayerInputs],
-        selects: Sequence[Callable[[Any], Any]], options: dict[str, bool], *,
-        is_in_scan: bool = False,
+        self, block: nn.Module, x: jax.Array, layers: list[LayerInputs], options: dict[str, bool],
+        *, start: int = 0, is_in_scan: bool = False,
     ) -> list[BlockOutput]:  # fmt: skip
-        """Runs layers in sequence, each with the block's variables that its `select` returns."""
+        """Runs layers in sequence, with the variables of the block from place `start` on."""
+        # Split once, outside the layers; see `layer_variables`. While the model is initialized,
+        # parameters are in boxes with the names of all their axes.
+        stored = {name: tree for name, tree in block.variables.items() if name not in _SOWN}
+        variables = layer_variables(nn.unbox(stored), start, start + len(layers))
         outputs: list[BlockOutput] = []
-        for layer, select in zip(layers, selects, strict=True):
+        for layer, layer_tree in zip(layers, variables, strict=True):
             # Bound to context and caches, some of whose static fields hold traced arrays.
             run_layer = functools.partial(_run_layer, layer=layer, options=options)
             functools.update_wrapper(run_layer, _run_layer)  # nn.tabulate needs a name
@@ -183,6 +180,7 @@ class Stack(nn.Module):
                 policy = REMAT_POLICIES[self.config.remat]
                 run_layer = nn.remat(run_layer, policy=policy, prevent_cse=not is_in_scan)
             # Selected outside remat, so that the backward pass does not select again.
+            select = functools.partial(lambda selected, _: selected, layer_tree)
             outputs.append(nn.map_variables(run_layer, _STORED, trans_in_fn=select)(block, x))
             x = outputs[-1].x  # [B, T, D]
         return outputs
@@ -197,14 +195,13 @@ class Stack(nn.Module):
         # Only edits and caches need the index of the repeat.
         needs_index = bool(caches) or (taps is not None and bool(taps.edit))
         indices = jnp.arange(repeats, dtype=jnp.int32) if needs_index else None  # [R]
-        selects = [functools.partial(jax.tree.map, operator.itemgetter(p)) for p in range(period)]
 
         def repeat(block: nn.Module, carry: Any, index: jax.Array | None) -> tuple[Any, Any]:
             (x, caches), layers = carry, pattern
             if index is not None:
                 pairs = itertools.zip_longest(pattern, caches)
                 layers = [layer.in_repeat(index, period, cache) for layer, cache in pairs]
-            outputs = self._run_layers(block, x, layers, selects, options, is_in_scan=True)
+            outputs = self._run_layers(block, x, layers, options, is_in_scan=True)
             # New keys and values of the encoder's output; the stack returns them only with a cache.
             is_new = bool(caches) and pattern[0].cross_cache is None
             memory = [output.cross_cache if is_new else None for output in outputs]
