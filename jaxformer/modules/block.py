@@ -199,9 +199,8 @@ class Block(nn.Module):
 
         def norm(name: str, x: jax.Array) -> jax.Array:
             """The input of a sublayer."""
-            if config.norm_position in ("post", "output"):
-                return x
-            if name == "attention" and not self.attention_norm:
+            is_bare = name == "attention" and not self.attention_norm
+            if is_bare or config.norm_position in ("post", "output"):
                 return x
             return Norm(config, name=f"{name}_norm")(x)
 

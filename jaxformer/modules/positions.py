@@ -11,7 +11,6 @@ from flax import linen as nn
 from jaxformer.config import (
     AlibiConfig,
     LearnedConfig,
-    LongropeScalingConfig,
     ModelConfig,
     NoPositionsConfig,
     PositionsConfig,
@@ -203,6 +202,7 @@ _SCALINGS: dict[str, Callable[..., RotaryScaling]] = {
     "linear": LinearScaling,
     "llama3": Llama3Scaling,
     "yarn": YarnScaling,
+    "longrope": LongropeScaling,
 }
 
 
@@ -223,14 +223,10 @@ def make_positions(model: ModelConfig, *, causal: bool) -> Positions:
 def _rotary_scaling(config: RotaryConfig, room: int) -> RotaryScaling | None:
     if config.scaling is None:
         return None
-    if isinstance(config.scaling, LongropeScalingConfig):
-        scaling, is_long = config.scaling, room > config.scaling.original_max_len
-        return LongropeScaling(
-            scaling.long_factor if is_long else scaling.short_factor,
-            scaling.factor,
-            scaling.original_max_len,
-            scaling.attention_factor,
-        )
-    values = dataclasses.asdict(config.scaling)
-    kind = _SCALINGS[values.pop("kind")]
-    return kind(**{name: value for name, value in values.items() if value is not None})
+    fields = dataclasses.asdict(config.scaling).items()
+    values = {name: value for name, value in fields if value is not None}
+    kind = values.pop("kind")
+    if kind == "longrope":
+        short_factor, long_factor = values.pop("short_factor"), values.pop("long_factor")
+        values["factors"] = long_factor if room > values["original_max_len"] else short_factor
+    return _SCALINGS[kind](**values)
