@@ -55,23 +55,22 @@ def test_embed_gradient_counts_each_row():
 
 
 @pytest.mark.parametrize("leading", [(), (3,), (2, 3), (0,)])
-def test_unembed_scores_every_row(leading):
-    x = np.random.default_rng(3).standard_normal((*leading, 5)).astype(np.float32)
-    logits = unembed_jit(TABLE, x)
-    assert logits.dtype == jnp.float32
-    assert logits.shape == (*leading, 11)
-    expected = x.astype(np.float64) @ TABLE.T.astype(np.float64)
-    np.testing.assert_allclose(logits, expected, rtol=0, atol=5e-6)
-
-
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
-def test_unembed_accumulates_and_returns_float32(dtype):
-    x = np.random.default_rng(4).standard_normal((3, 5)).astype(dtype)
-    logits = unembed_jit(TABLE, x)
-    assert logits.dtype == jnp.float32
-    rounded = np.float64(TABLE.astype(dtype))
-    expected = np.float64(x) @ rounded.T
-    np.testing.assert_allclose(logits, expected, rtol=0, atol=5e-6)
+@pytest.mark.parametrize(
+    ("dtype", "table_dtype", "tolerance"),
+    [
+        (np.float32, np.float32, 5e-6),
+        (jnp.bfloat16, np.float32, 5e-6),
+        (jnp.float16, np.float32, 5e-6),
+        (np.float64, np.float64, 1e-14),
+    ],
+)
+def test_unembed_scores_every_row_in_float32_or_more(dtype, table_dtype, tolerance, leading):
+    with jax.enable_x64(dtype == np.float64):
+        x = np.random.default_rng(3).standard_normal((*leading, 5)).astype(dtype)
+        logits = np.array(unembed_jit(TABLE.astype(table_dtype), x))
+    assert logits.dtype == table_dtype and logits.shape == (*leading, 11)
+    expected = np.float64(x) @ np.float64(TABLE.astype(dtype)).T
+    np.testing.assert_allclose(logits, expected, rtol=0, atol=tolerance)
 
 
 def test_unembed_scales_then_adds_the_bias_then_caps():
@@ -80,11 +79,3 @@ def test_unembed_scales_then_adds_the_bias_then_caps():
     logits = unembed(TABLE, x, jnp.asarray(bias), scale=0.25, softcap=2.0)
     expected = 2 * np.tanh((0.25 * np.float64(x) @ TABLE.T.astype(np.float64) + bias) / 2)
     np.testing.assert_allclose(logits, expected, rtol=0, atol=2e-6)
-
-
-def test_unembed_of_float64_stays_float64():
-    with jax.enable_x64(True):
-        x = np.random.default_rng(5).standard_normal((3, 5))
-        logits = np.array(unembed_jit(np.float64(TABLE), x))
-    assert logits.dtype == np.float64
-    np.testing.assert_allclose(logits, x @ TABLE.T.astype(np.float64), rtol=0, atol=1e-14)
