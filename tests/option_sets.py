@@ -74,9 +74,9 @@ def config(name, **changes):
     return dataclasses.replace(BASE, **(OPTIONS | PUBLISHED)[name] | changes)
 
 
-def random_params(config, seed=0):
-    """Parameters of a decoder in which no scale is 1 and no bias 0, or they could be left out."""
-    shapes = init_shapes(Decoder(config), jax.ShapeDtypeStruct((1, 2), jnp.int32))
+def random_params(config, seed=0, make=Decoder):
+    """Parameters of a model in which no scale is 1 and no bias 0, or they could be left out."""
+    shapes = init_shapes(make(config))
     rng = np.random.default_rng(seed)
 
     def draw(path, leaf):

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import jax
 import jax.numpy as jnp
 
 from jaxformer.config import ModelConfig
@@ -57,11 +56,9 @@ class HuggingFaceFolder:
     @property
     def shapes(self) -> Any:
         """Shapes and dtypes of the parameters, a nested dict."""
-        tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
-        inputs = (tokens, tokens) if self.kind == "encoder_decoder" else (tokens,)
         # A scan has the same parameters as a loop, and traces all layers once.
         config = dataclasses.replace(self.config, layer_execution="scan")
-        return init_shapes(MODEL_CLASSES[self.kind](config), *inputs)
+        return init_shapes(MODEL_CLASSES[self.kind](config))
 
     @property
     def class_names(self) -> tuple[str, ...]:

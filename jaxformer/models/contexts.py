@@ -2,13 +2,13 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import cast
 
 import jax
 import jax.numpy as jnp
 
-from jaxformer.config import LayerConfig, ModelConfig
+from jaxformer.config import LayerConfig, ModelConfig, PositionsConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.attention import (
     add_biases,
@@ -17,13 +17,14 @@ from jaxformer.functional.attention import (
     sharded_ring_attention,
 )
 from jaxformer.functional.checks import is_symbolic
-from jaxformer.functional.multi_head import AttentionFunction, KVCache, Rotation, WindowCache
+from jaxformer.functional.multi_head import AttentionFunction
 from jaxformer.functional.platforms import default_platform
 from jaxformer.models.ring import ring_layout
+from jaxformer.models.transformer_inputs import CheckedInputs
 from jaxformer.modules.attention import AttentionContext
 from jaxformer.modules.mesh import mesh_axes, num_parts
 from jaxformer.modules.positions import Positions
-from jaxformer.modules.stacked_layers import Cache, cache_capacity, caches_of_layers
+from jaxformer.modules.stacked_layers import Cache, LayerCache, cache_capacity, caches_of_layers
 
 AttentionFunctions = AttentionFunction | Mapping[str, AttentionFunction]
 """One attention function for all layers, or a dict of functions that layers choose by name."""
@@ -32,46 +33,48 @@ _DEFAULT_ATTENTION = "dot_product"
 
 
 def layer_contexts(
-    config: ModelConfig,
-    shared: AttentionContext,
-    positions: jax.Array,
-    cache: Cache | None,
-    *,
-    attention_fn: AttentionFunctions,
-    scheme_of: Callable[[LayerConfig], Positions],
-    needs_weights: bool,
-) -> list[AttentionContext]:
-    """Attention context of each layer; layers with the same settings share one."""
-    # Sharing avoids tracing the same tables and biases once per layer. A scan relies on it: it runs
-    # every repeat of the pattern with the contexts of the first.
+    config: ModelConfig, inputs: CheckedInputs, *, attention_fn: AttentionFunctions,
+    schemes: Mapping[PositionsConfig | None, Positions],
+) -> list[AttentionContext]:  # fmt: skip
+    """Attention context of each layer; `schemes` are by the `positions` of layers.
+
+    Layers with the same settings share a context, so that the same tables and biases are not traced
+    once per layer. A scan relies on it: it runs every repeat of the pattern with the contexts of
+    the first.
+    """
+    layers, (num_rows, num_tokens) = config.layer_overrides, inputs.positions.shape
+    caches = caches_of_layers(inputs.cache) or (None,) * len(layers)
     functions = _functions_by_name(attention_fn, config)
-    caches = caches_of_layers(cache)
-    room = _room(config, positions.shape[1], cache)
-    rotations: dict[int, Rotation | None] = {}
+    room = _room(config, num_tokens, inputs.cache)
+    rotations = {
+        kind: schemes[kind].rotation(inputs.positions, room)
+        for kind in dict.fromkeys(layer.positions for layer in layers)
+    }
+
+    def make(layer: LayerConfig, cache: LayerCache | None) -> AttentionContext:
+        size = config.window_of(layer)
+        sides = None if size is None else (size, 0 if inputs.context.is_causal else size)
+        context = dataclasses.replace(
+            inputs.context,
+            local_window_size=sides,
+            attention_fn=functions[layer.attention or _DEFAULT_ATTENTION],
+            rotation=rotations[layer.positions],
+        )
+        context = _with_bias(context, schemes[layer.positions], num_tokens, cache)
+        is_own = context.attention_fn is not dot_product_attention
+        if is_own or cache is not None or inputs.needs_weights:
+            return context
+        attend = _attention_over_devices(context, config, num_rows, num_tokens)
+        return dataclasses.replace(context, attention_fn=attend)
+
     contexts: dict[tuple[LayerConfig, type, int], AttentionContext] = {}
-    result = []
-    for index, layer in enumerate(config.layer_overrides):
-        layer_cache = caches[index] if caches else None
+    keys = []
+    for layer, cache in zip(layers, caches, strict=False):  # the stack refuses another number
         # Caches of equal kind and size have equal lengths, and so the same bias.
-        slots = 0 if layer_cache is None else layer_cache.key.shape[-2]
-        key = (layer, type(layer_cache), slots)
-        if key not in contexts:
-            scheme = scheme_of(layer)
-            if id(scheme) not in rotations:
-                rotations[id(scheme)] = scheme.rotation(positions, room)
-            size = config.window_of(layer)
-            context = dataclasses.replace(
-                shared,
-                local_window_size=None if size is None else (size, 0 if shared.is_causal else size),
-                attention_fn=functions[layer.attention or _DEFAULT_ATTENTION],
-                rotation=rotations[id(scheme)],
-            )
-            context = _with_bias(context, scheme, positions.shape[1], layer_cache)
-            if layer_cache is None and not needs_weights:
-                context = _over_devices(context, config, *positions.shape)
-            contexts[key] = context
-        result.append(contexts[key])
-    return result
+        keys.append((layer, type(cache), 0 if cache is None else cache.key.shape[-2]))
+        if keys[-1] not in contexts:
+            contexts[keys[-1]] = make(layer, cache)
+    return [contexts[key] for key in keys]
 
 
 def _room(config: ModelConfig, num_tokens: int, cache: Cache | None) -> int:
@@ -81,30 +84,21 @@ def _room(config: ModelConfig, num_tokens: int, cache: Cache | None) -> int:
     return min(config.max_len, cache_capacity(cache) or config.max_len)  # it is rounded up
 
 
-def _over_devices(
+def _attention_over_devices(
     context: AttentionContext, config: ModelConfig, num_rows: int, num_tokens: int
-) -> AttentionContext:
-    """The context with the attention function for the devices that jit splits a program over."""
-    if context.attention_fn is not dot_product_attention:
-        return context
-    attend: AttentionFunction
+) -> AttentionFunction:
+    """`dot_product_attention` for the devices that jit splits a program over."""
     if (layout := ring_layout(config, context, num_rows, num_tokens)) is not None:
-        layout = dataclasses.replace(layout, in_ring_order=context.order is not None)
-        attend = functools.partial(sharded_ring_attention, layout=layout)
-        return dataclasses.replace(context, attention_fn=attend)
+        return functools.partial(sharded_ring_attention, layout=layout)
     kernel = config.attention_implementation
     has_kernel = kernel == "splash" or (kernel == "auto" and default_platform() == "tpu")
     rows, heads = mesh_axes("batch"), mesh_axes("heads")
-    if num_parts(rows) * num_parts(heads) == 1 or num_parts(mesh_axes("sequence")) > 1:
-        return context
-    if not has_kernel or context.mask is not None or context.bias is not None:
-        return context
+    is_split = num_parts(rows + heads) > 1 and num_parts(mesh_axes("sequence")) == 1
+    if not has_kernel or not is_split or context.mask is not None or context.bias is not None:
+        return dot_product_attention
     # Devices have a part each, in which attention can call the kernel of TPUs: jit cannot split it.
     divides = config.num_heads % num_parts(heads) == config.kv_heads % num_parts(heads) == 0
-    attend = functools.partial(
-        sharded_attention, batch_axes=rows, head_axes=heads if divides else ()
-    )
-    return dataclasses.replace(context, attention_fn=attend)
+    return functools.partial(sharded_attention, batch_axes=rows, head_axes=heads if divides else ())
 
 
 def _functions_by_name(
@@ -113,10 +107,8 @@ def _functions_by_name(
     """Attention functions by name, checked against the names that layers use."""
     if not isinstance(attention_fn, Mapping):
         attention_fn = {_DEFAULT_ATTENTION: attention_fn}
-    functions: dict[str, AttentionFunction] = {
-        _DEFAULT_ATTENTION: dot_product_attention,
-        **attention_fn,
-    }
+    default: AttentionFunction = dot_product_attention
+    functions = {_DEFAULT_ATTENTION: default, **attention_fn}
     named = {layer.attention or _DEFAULT_ATTENTION for layer in config.layer_overrides}
     if unknown := sorted(named - functions.keys()):
         raise ConfigError(
@@ -135,9 +127,8 @@ def _functions_by_name(
 
 
 def _with_bias(
-    context: AttentionContext, scheme: Positions, num_queries: int,
-    cache: KVCache | WindowCache | None,
-) -> AttentionContext:  # fmt: skip
+    context: AttentionContext, scheme: Positions, num_queries: int, cache: LayerCache | None
+) -> AttentionContext:
     """Adds the bias of a position scheme, and reorders bias and mask by the slots of a cache."""
     num_keys, offset = (num_queries, 0) if cache is None else cache.key_layout(num_queries)
     by_scheme = scheme.bias(num_queries, num_keys, offset)

@@ -3,6 +3,7 @@
 from typing import NamedTuple, TypedDict, Unpack
 
 import jax
+import numpy as np
 from flax import linen as nn
 
 from jaxformer.functional.checks import check_keywords
@@ -169,7 +170,7 @@ class EncoderDecoder(Model):
         return self.encoder(source_tokens, **inputs)
 
     @nn.nowrap
-    def _smallest_inputs(self) -> tuple[jax.Array, ...]:
+    def _smallest_inputs(self) -> tuple[np.ndarray, ...]:
         """Tokens `[1, 1]` of the source and of the target."""
         return 2 * super()._smallest_inputs()
 

@@ -1,21 +1,23 @@
-"""Shapes of a model's parameters, without the parameters."""
+"""Initial parameters of a model, and their shapes without the parameters."""
 
 import functools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
 
 
-def init_shapes(model: nn.Module, *inputs: jax.ShapeDtypeStruct) -> Any:
-    """Shapes and dtypes of a model's parameters, by tracing its `init` without computing."""
-    # Cached by the model's fields: tracing can take most of a second. The caller may modify it.
-    # Dtypes depend on jax_enable_x64, which shows in the default float dtype.
-    return jax.tree.map(lambda leaf: leaf, _trace(model, inputs, jnp.result_type(float)))
+@functools.partial(jax.jit, static_argnums=0)
+def draw_params(model: nn.Module, rng: jax.Array, *inputs: jax.Array) -> Any:
+    """Parameters of a model, by one program, which is compiled once for equal models."""
+    # Eagerly, `init` would compile more than a hundred programs, many of them in each call.
+    return nn.unbox(model.init(rng, *inputs))["params"]
 
 
-@functools.lru_cache(maxsize=32)
-def _trace(model: nn.Module, inputs: tuple[jax.ShapeDtypeStruct, ...], _float_dtype: Any) -> Any:
+def init_shapes(model: Any, *inputs: jax.ShapeDtypeStruct) -> Any:
+    """Shapes and dtypes of a model's parameters; a module that is no `Model` needs inputs."""
+    # Tracing can take most of a second; jit traces equal models once.
     rng = jax.eval_shape(lambda: jax.random.key(0))
-    return nn.unbox(jax.eval_shape(model.init, rng, *inputs))["params"]
+    if not inputs:
+        return jax.eval_shape(model.init_params, rng)
+    return draw_params.eval_shape(model, rng, *inputs)

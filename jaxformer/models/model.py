@@ -1,11 +1,10 @@
 """Base class of models: what a user may bring to them, logits, and initial parameters."""
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 from flax.core import freeze
 
@@ -13,6 +12,7 @@ from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.attention import dot_product_attention
 from jaxformer.models.contexts import AttentionFunctions
+from jaxformer.models.init_shapes import draw_params
 from jaxformer.modules.block import Block
 from jaxformer.modules.embedding import Embedding
 from jaxformer.modules.positions import Positions
@@ -83,8 +83,7 @@ class Model(nn.Module):
             >>> params["embedding"]["embedding"].shape
             (11, 4)
         """
-        # Eagerly, `init` would compile more than a hundred programs, many of them in each call.
-        return _draw_params(self, rng)
+        return draw_params(self, rng, *self._smallest_inputs())
 
     @nn.nowrap
     def _parts(self) -> dict[str, Any]:
@@ -104,11 +103,6 @@ class Model(nn.Module):
             )
 
     @nn.nowrap
-    def _smallest_inputs(self) -> tuple[jax.Array, ...]:
+    def _smallest_inputs(self) -> tuple[np.ndarray, ...]:
         """Tokens `[1, 1]`."""
-        return (jnp.zeros((1, 1), jnp.int32),)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _draw_params(model: Model, rng: jax.Array) -> Any:
-    return nn.unbox(model.init(rng, *model._smallest_inputs()))["params"]
+        return (np.zeros((1, 1), np.int32),)

@@ -37,7 +37,10 @@ def ring_layout(
         return None
     parts = num_parts(heads)
     head_axes = heads if config.num_heads % parts == config.kv_heads % parts == 0 else ()
-    return RingLayout(sequence_axis=tokens[0], batch_axes=rows, head_axes=head_axes)
+    return RingLayout(
+        sequence_axis=tokens[0], batch_axes=rows, head_axes=head_axes,
+        in_ring_order=context.order is not None,
+    )  # fmt: skip
 
 
 def in_ring_order(

@@ -8,12 +8,12 @@ import dataclasses
 from typing import NamedTuple, Unpack
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 
-from jaxformer.config import LayerConfig, PositionsConfig
+from jaxformer.config import PositionsConfig
 from jaxformer.errors import ConfigError
-from jaxformer.functional.attention import RingLayout, dot_product_attention
+from jaxformer.functional.attention import dot_product_attention
 from jaxformer.functional.attention.ring.sharded_ring import exchange
 from jaxformer.functional.checks import check_broadcast
 from jaxformer.functional.embedding import table_rows
@@ -83,6 +83,7 @@ class Transformer(Model):
         Vaswani et al., "Attention Is All You Need", 2017.
 
     Example:
+        >>> import jax.numpy as jnp
         >>> from jaxformer.config import ModelConfig
         >>> config = ModelConfig(vocab_size=11, max_len=8, num_layers=2, d_model=4, num_heads=2)
         >>> model, tokens = Transformer(config), jnp.array([[1, 2, 3]])
@@ -158,21 +159,23 @@ class Transformer(Model):
                 given to a model without them.
             DataError: a known real token is out of range.
         """
-        config, taps = self.config, inputs.get("taps")
-        cache, cross_cache = inputs.get("cache"), inputs.get("cross_cache")
+        config = self.config
         checked = check_inputs(
             config, tokens, is_causal=self.causal, cross_attention=self.cross_attention, **inputs
         )
-        ring = self._ring(checked, cache, inputs.get("encoded_mask"), taps)
+        ring = None
+        if self._knows_no_order(checked):
+            ring = ring_layout(config, checked.context, *checked.positions.shape)
         if ring is not None:
             tokens, checked = in_ring_order(tokens, checked, ring)
         x = self._embed(tokens, checked)  # [B, T, D]
+        schemes = zip(self._kinds_of_positions(), self.layer_positions, strict=True)
         contexts = layer_contexts(
-            config, checked.context, checked.positions, cache, attention_fn=self.attention_fn,
-            scheme_of=self._scheme, needs_weights=checked.needs_weights,
+            config, checked, attention_fn=self.attention_fn,
+            schemes={None: self.positions, **dict(schemes)},
         )  # fmt: skip
         output = self.stack(
-            x, contexts, cache=cache, cross_cache=cross_cache, taps=taps,
+            x, contexts, cache=checked.cache, cross_cache=checked.cross_cache, taps=checked.taps,
             deterministic=checked.deterministic, return_weights=checked.return_weights,
         )  # fmt: skip
         hidden = output.x if config.norm_position == "post" else self.final_norm(output.x)
@@ -185,7 +188,7 @@ class Transformer(Model):
 
     def _embed(self, tokens: jax.Array, inputs: CheckedInputs) -> jax.Array:
         """Embeddings `[B, T, D]` of tokens, positions and token types, as the stack gets them."""
-        x = in_dtype(self.config, tokens) if inputs.are_vectors else self._table()(tokens)
+        x = self._table()(tokens) if tokens.ndim == 2 else in_dtype(self.config, tokens)
         encoding = self.positions.encoding(inputs.positions)  # [B, T, D]
         if encoding is not None:
             check_broadcast(
@@ -204,10 +207,10 @@ class Transformer(Model):
         return self.embedding if self.shared_embedding is None else self.shared_embedding
 
     @nn.nowrap
-    def _smallest_inputs(self) -> tuple[jax.Array, ...]:
+    def _smallest_inputs(self) -> tuple[np.ndarray, ...]:
         """Tokens `[1, 1]`, or vectors `[1, 1, D]` without a vocabulary."""
         if self.config.vocab_size is None:
-            return (jnp.zeros((1, 1, self.config.d_model)),)
+            return (np.zeros((1, 1, self.config.d_model), np.float32),)
         return super()._smallest_inputs()
 
     @nn.nowrap
@@ -217,19 +220,17 @@ class Transformer(Model):
         return list(dict.fromkeys(kind for kind in kinds if kind is not None))
 
     @nn.nowrap
-    def _ring(self, inputs: CheckedInputs, *arguments: object) -> RingLayout | None:
-        """Layout of ring attention, if all layers take their tokens in ring order."""
-        # Parts and arguments of a user's own, and drops of a mixture of experts, know the order.
-        config, parts = self.config, (self.attention_fn, self.block, self.position_scheme)
-        drops = config.experts is not None and config.experts.capacity_factor is not None
-        if parts != (dot_product_attention, Block, None) or drops or inputs.needs_weights:
-            return None
-        if any(argument is not None for argument in arguments):
-            return None
-        return ring_layout(config, inputs.context, *inputs.positions.shape)
+    def _knows_no_order(self, inputs: CheckedInputs) -> bool:
+        """Whether nothing but attention depends on the order of tokens, so that it may be a ring's.
 
-    def _scheme(self, layer: LayerConfig) -> Positions:
-        """Position scheme of a layer."""
-        if layer.positions is None:
-            return self.positions
-        return self.layer_positions[self._kinds_of_positions().index(layer.positions)]
+        Parts and arguments of a user's own may, and so do drops of a mixture of experts.
+        """
+        experts = self.config.experts
+        parts = (self.attention_fn, self.block, self.position_scheme)
+        arguments = (inputs.cache, inputs.taps, inputs.context.encoded_mask)
+        return (
+            parts == (dot_product_attention, Block, None)
+            and (experts is None or experts.capacity_factor is None)
+            and all(argument is None for argument in arguments)
+            and not inputs.needs_weights
+        )

@@ -1,8 +1,9 @@
 """Keyword arguments of the models, and the checks of a forward pass."""
 
 import dataclasses
+from collections.abc import Mapping
 from types import UnionType
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,6 @@ from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import (
     as_array,
     check_axes,
-    check_broadcast,
     check_dtype,
     check_keywords,
     check_range,
@@ -22,6 +22,7 @@ from jaxformer.functional.checks import (
 )
 from jaxformer.functional.embedding import check_known_tokens
 from jaxformer.functional.masks.base import Mask
+from jaxformer.functional.masks.checks import aligned
 from jaxformer.functional.multi_head import KVCache, WindowCache
 from jaxformer.functional.taps import Taps, check_taps
 from jaxformer.modules.attention import AttentionContext
@@ -75,10 +76,12 @@ class TransformerInputs(TypedDict, total=False):
 class CheckedInputs:
     """Arguments of a forward pass that fit the model and each other, with defaults filled in."""
 
-    are_vectors: bool
     positions: jax.Array  # integer [B, T]
     token_types: jax.Array | None  # integer [B, T]
     context: AttentionContext  # masks and biases have rank 4
+    cache: Cache | None
+    cross_cache: Cache | None
+    taps: Taps | None
     deterministic: bool
     return_weights: bool
     needs_weights: bool
@@ -90,58 +93,53 @@ def check_inputs(
 ) -> CheckedInputs:  # fmt: skip
     """Checks all arguments of `Transformer.hidden_states` before any layer runs."""
     check_keywords("hidden_states", options, TransformerInputs)
-    absent = dict.fromkeys(TransformerInputs.__annotations__)
-    defaults = {"deterministic": True, "return_weights": False}
-    inputs = cast(TransformerInputs, {**absent, **defaults, **options})
-    are_vectors = getattr(tokens, "ndim", 0) == 3 and jnp.issubdtype(tokens.dtype, jnp.floating)
-    sizes = _check_tokens(config, tokens, are_vectors=are_vectors)
+    inputs: dict[str, Any] = dict.fromkeys(TransformerInputs.__annotations__)
+    inputs |= {"deterministic": True, "return_weights": False, **options}
     lengths, cache, segment_ids = inputs["lengths"], inputs["cache"], inputs["segment_ids"]
-    _check_lengths("lengths", lengths, sizes["B"], sizes["T"])
+    sizes = _check_tokens(config, tokens, lengths)
     deterministic = static_bool("deterministic", inputs["deterministic"])
     return_weights = static_bool("return_weights", inputs["return_weights"])
     tapped = check_taps(inputs["taps"])
     _check_caches("cache", cache, KVCache | WindowCache)
     _check_caches("cross_cache", inputs["cross_cache"], KVCache)
-    if config.vocab_size is not None and not are_vectors:
-        check_known_tokens("tokens", tokens, config.vocab_size, lengths)
-    _check_encoded(config, sizes["B"], inputs, cross_attention)
+    _check_encoded(config, sizes, inputs, cross_attention)
     for index, layer in enumerate(caches_of_layers(cache)):
-        _check_lengths(f"cache[{index}].lengths", layer.lengths, sizes["B"])
+        _check_integers(f"cache[{index}].lengths", layer.lengths, "B", sizes)
     if segment_ids is not None and cache is not None:
         raise ShapeError(
             "segment_ids are for packed rows without a cache, got both; leave the cache out, "
             "or decode each segment in its own row"
         )
-    mask, bias, encoded_mask = _check_masks(config, sizes, inputs)
     positions = inputs["positions"]
     if positions is None:
         positions = _default_positions(cache, sizes)
-    _check_per_token("positions", positions, sizes)
-    if segment_ids is not None:
-        _check_per_token("segment_ids", segment_ids, sizes)
+    _check_integers("positions", positions, "B T", sizes)
+    _check_integers("segment_ids", segment_ids, "B T", sizes)
     return CheckedInputs(
-        are_vectors=are_vectors,
         positions=positions,
-        token_types=_check_token_types(config, sizes, inputs),
+        token_types=_token_types(config, sizes, inputs["token_types"], lengths),
         context=AttentionContext(
             is_causal=is_causal,
-            mask=mask,
-            bias=bias,
             segment_ids=segment_ids,
             lengths=lengths,
             encoded=inputs["encoded"],
             encoded_lengths=inputs["encoded_lengths"],
-            encoded_mask=encoded_mask,
+            **_masks_and_bias(config, sizes, inputs),
         ),
+        cache=cache,
+        cross_cache=inputs["cross_cache"],
+        taps=inputs["taps"],
         deterministic=deterministic,
         return_weights=return_weights,
         needs_weights=return_weights or not tapped.isdisjoint(("scores", "weights")),
     )
 
 
-def _check_tokens(config: ModelConfig, tokens: jax.Array, *, are_vectors: bool) -> dict[str, int]:
-    """Checks tokens, integer `[B, T]`, or vectors `[B, T, D]`; returns the sizes."""
-    if are_vectors:
+def _check_tokens(
+    config: ModelConfig, tokens: jax.Array, lengths: jax.Array | None
+) -> dict[str, int]:
+    """Checks tokens, integer `[B, T]`, or vectors `[B, T, D]`, and lengths; returns the sizes."""
+    if getattr(tokens, "ndim", 0) == 3 and jnp.issubdtype(tokens.dtype, jnp.floating):
         remedy = f"config.d_model={config.d_model} is D"
         sizes = check_axes("tokens", tokens, "B T D", {"D": config.d_model}, remedy=remedy)
     else:
@@ -153,26 +151,29 @@ def _check_tokens(config: ModelConfig, tokens: jax.Array, *, are_vectors: bool) 
             f"tokens [B, T] must have T of at most max_len={config.max_len}, got shape "
             f"{tokens.shape}; cut them into windows"
         )
+    _check_lengths("lengths", lengths, sizes, sizes["T"])
+    if config.vocab_size is not None and tokens.ndim == 2:
+        check_known_tokens("tokens", tokens, config.vocab_size, lengths)
     return sizes
 
 
+def _check_integers(
+    name: str, array: jax.Array | None, axes: str, sizes: Mapping[str, int]
+) -> None:
+    """Checks that an array, if given, is integer with these axes."""
+    if array is not None:
+        check_axes(name, array, axes, sizes)
+        check_dtype(name, array, "integer")
+
+
 def _check_lengths(
-    name: str, lengths: jax.Array | None, batch: int, most: int | None = None
+    name: str, lengths: jax.Array | None, sizes: Mapping[str, int], most: int | None
 ) -> None:
     """Checks that lengths, if given, are integer `[B]` and, if known, in 0 .. most."""
-    if lengths is None:
-        return
-    check_axes(name, lengths, "B", {"B": batch})
-    check_dtype(name, lengths, "integer")
-    known = known_values(lengths)
+    _check_integers(name, lengths, "B", sizes)
+    known = None if lengths is None else known_values(lengths)
     if known is not None and most is not None:
         check_range(name, known.tolist(), least=0, most=most)
-
-
-def _check_per_token(name: str, array: jax.Array, sizes: dict[str, int]) -> None:
-    """Checks that an array is integer `[B, T]`."""
-    check_axes(name, array, "B T", sizes)
-    check_dtype(name, array, "integer")
 
 
 def _check_caches(name: str, caches: object, kinds: type | UnionType) -> None:
@@ -187,79 +188,69 @@ def _check_caches(name: str, caches: object, kinds: type | UnionType) -> None:
 
 
 def _check_encoded(
-    config: ModelConfig, batch: int, inputs: TransformerInputs, cross_attention: bool
+    config: ModelConfig, sizes: Mapping[str, int], inputs: Mapping[str, Any], cross_attention: bool
 ) -> None:
     """Checks that the encoder's output fits and that the model has cross-attention."""
-    encoded, cross_cache = inputs["encoded"], inputs["cross_cache"]
-    arguments = {
-        "encoded": encoded, "encoded_lengths": inputs["encoded_lengths"],
-        "cross_cache": cross_cache, "encoded_mask": inputs["encoded_mask"],
-    }  # fmt: skip
-    names = [name for name, value in arguments.items() if value is not None]
+    arguments = ("encoded", "encoded_lengths", "cross_cache", "encoded_mask")
+    names = [name for name in arguments if inputs[name] is not None]
     if names and not cross_attention:
         raise ShapeError(
             f"{names[0]} is for a model with cross-attention, got it for one without; leave it "
             "out, or use an EncoderDecoder"
         )
-    if cross_cache is not None and names[0] != "cross_cache":
+    if "cross_cache" in names[1:]:
         raise ShapeError(f"cross_cache replaces {names[0]}, got both; leave {names[0]} out")
+    encoded = inputs["encoded"]
     if encoded is not None:
-        check_axes("encoded", encoded, "B S D", {"B": batch, "D": config.d_model})
+        check_axes("encoded", encoded, "B S D", {"B": sizes["B"], "D": config.d_model})
     most = None if encoded is None else encoded.shape[1]
-    _check_lengths("encoded_lengths", inputs["encoded_lengths"], batch, most)
+    _check_lengths("encoded_lengths", inputs["encoded_lengths"], sizes, most)
 
 
-def _check_masks(
-    config: ModelConfig, sizes: dict[str, int], inputs: TransformerInputs
-) -> tuple[jax.Array | Mask | None, jax.Array | None, jax.Array | Mask | None]:
-    """Mask, bias and encoded_mask with rank 4, checked against the attention weights."""
-    cache, encoded, cross_cache = inputs["cache"], inputs["encoded"], inputs["cross_cache"]
-    mask, bias = inputs["mask"], inputs["bias"]
-    mask = mask if mask is None or isinstance(mask, Mask) else as_array("mask", mask)
-    bias = None if bias is None else as_array("bias", bias)
-    num_keys = sizes["T"] if cache is None else _capacity(cache, mask, bias)
-    shape = (sizes["B"], config.num_heads, sizes["T"], num_keys)
-    cached = cache is not None
-    mask = _attention_array("mask", mask, "bool", shape, cached=cached)
-    bias = _attention_array("bias", bias, "floating", shape, cached=cached)
-    if inputs["encoded_mask"] is None:
-        return mask, bias, None
+def _masks_and_bias(
+    config: ModelConfig, sizes: Mapping[str, int], inputs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Mask, bias and encoded_mask by name: None, a rule, or checked and with rank 4."""
+    encoded, cross_cache = inputs["encoded"], inputs["cross_cache"]
+
+    def read(name: str, kind: str, num_keys: int) -> Any:
+        array = inputs[name]
+        if array is None or (isinstance(array, Mask) and name != "bias"):
+            return array  # attention checks a rule
+        return aligned(name, array, kind, (sizes["B"], config.num_heads, sizes["T"], num_keys))
+
+    num_keys = _num_keys(sizes, inputs)
     num_encoded = 0 if encoded is None else encoded.shape[1]
     if cross_cache is not None:
         num_encoded = caches_of_layers(cross_cache)[0].key.shape[-2]
-    shape = (*shape[:3], num_encoded)
-    return mask, bias, _attention_array("encoded_mask", inputs["encoded_mask"], "bool", shape)
+    return {
+        "mask": read("mask", "bool", num_keys),
+        "bias": read("bias", "floating", num_keys),
+        "encoded_mask": read("encoded_mask", "bool", num_encoded),
+    }
 
 
-def _capacity(cache: Cache, mask: jax.Array | Mask | None, bias: jax.Array | None) -> int:
-    """Capacity of the caches of all keys, for a mask or bias; with windows alone, its own size."""
-    arrays = (array for array in (mask, bias) if isinstance(array, jax.Array))
-    sizes = [array.shape[-1] for array in arrays if array.ndim]
-    return cache_capacity(cache) or max(sizes, default=1)
+def _num_keys(sizes: Mapping[str, int], inputs: Mapping[str, Any]) -> int:
+    """Number of keys S of a mask or bias: T, or the capacity of the cache."""
+    if inputs["cache"] is None:
+        return sizes["T"]
+    shapes = {
+        name: as_array(name, inputs[name]).shape
+        for name in ("mask", "bias")
+        if inputs[name] is not None and not isinstance(inputs[name], Mask)
+    }
+    widths = [shape[-1] for shape in shapes.values() if shape]
+    capacity = cache_capacity(inputs["cache"]) or max(widths, default=1)  # windows alone have none
+    for name, shape in shapes.items():
+        if shape and shape[-1] not in (1, capacity):
+            raise ShapeError(
+                f"{name} must have S={capacity}, the capacity of the cache, got shape {shape}; "
+                "pad the keys up to it"
+            )
+    return capacity
 
 
-def _attention_array(
-    name: str, array: jax.Array | Mask | None, kind: str, shape: tuple[int, int, int, int],
-    *, cached: bool = False,
-) -> Any:  # fmt: skip
-    """A mask or bias, if given, with rank 4; `shape` is that of the weights, (B, N, T, S)."""
-    if array is None or isinstance(array, Mask):
-        return array  # attention checks a rule
-    array = as_array(name, array)
-    remedy = "True = attend; an additive one is the argument bias" if kind == "bool" else ""
-    check_dtype(name, array, kind, remedy=remedy)
-    if array.ndim == 2:
-        array = jnp.expand_dims(array, (0, 1))
-    remedy = "or pass a plain [T, S]"
-    if array.ndim == 3:
-        remedy = f"add the head axis with {name}[:, None]"
-    elif cached and array.ndim and array.shape[-1] not in (1, shape[-1]):
-        remedy = "S is the capacity of the cache, so pad the keys up to it"
-    check_broadcast(name, array, shape, "B N T S", remedy=remedy)
-    return array
-
-
-def _default_positions(cache: Cache | None, sizes: dict[str, int]) -> jax.Array:
+def _default_positions(cache: Cache | None, sizes: Mapping[str, int]) -> jax.Array:
     """Integer `[B, T]`, counted from 0, or from the cached tokens."""
     positions = jnp.arange(sizes["T"], dtype=jnp.int32)[None]
     if cache is not None:  # rows may have different numbers of cached tokens
@@ -267,12 +258,12 @@ def _default_positions(cache: Cache | None, sizes: dict[str, int]) -> jax.Array:
     return jnp.broadcast_to(positions, (sizes["B"], sizes["T"]))
 
 
-def _check_token_types(
-    config: ModelConfig, sizes: dict[str, int], inputs: TransformerInputs
-) -> Any:
-    """Token types, all 0 when not given; None for a model without them."""
-    token_types, count = inputs["token_types"], config.num_token_types
-    if count is None:
+def _token_types(
+    config: ModelConfig, sizes: Mapping[str, int], token_types: jax.Array | None,
+    lengths: jax.Array | None,
+) -> jax.Array | None:  # fmt: skip
+    """Checked token types, all 0 when not given; None for a model without them."""
+    if config.num_token_types is None:
         if token_types is not None:
             raise ShapeError(
                 "token_types are for a model with num_token_types, got them for one without; "
@@ -281,6 +272,6 @@ def _check_token_types(
         return None
     if token_types is None:
         return jnp.zeros((sizes["B"], sizes["T"]), jnp.int32)
-    check_axes("token_types", token_types, "B T", sizes)
-    check_known_tokens("token_types", token_types, count, inputs["lengths"])
+    _check_integers("token_types", token_types, "B T", sizes)
+    check_known_tokens("token_types", token_types, config.num_token_types, lengths)
     return token_types

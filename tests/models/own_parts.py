@@ -1,7 +1,6 @@
 """What a user may bring to a model, for the tests of it."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -22,11 +21,6 @@ RNG = np.random.default_rng(0)
 TOKENS = RNG.integers(0, VOCAB, (B, T), np.int32)
 MASK = RNG.random((B, 1, T, T)) < 0.6
 BIAS = np.float32(RNG.standard_normal((1, 2, T, T)))
-
-
-@functools.partial(jax.jit, static_argnums=0, static_argnames="return_weights")
-def apply(model, params, *tokens, **inputs):
-    return model.apply({"params": params}, *tokens, **inputs)
 
 
 def softmax_with_sink(query, key, value, mask=None, **structure):

@@ -10,15 +10,11 @@ import pytest
 
 from jaxformer.models import Decoder, init_cache
 from tests import option_sets
+from tests.models.compiled import apply, assert_decodes
 from tests.option_sets import VOCAB
 
 LENGTH, CAPACITY = 7, 13
 TOKENS = np.asarray(jax.random.randint(jax.random.key(2), (3, LENGTH), 0, VOCAB))
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def apply(decoder, params, tokens, **arguments):
-    return decoder.apply({"params": params}, tokens, **arguments)
 
 
 def assert_close(logits, expected):
@@ -77,16 +73,8 @@ def test_cached_decoding_equals_the_full_pass(model, chunks):
 
 def test_cached_rows_of_unequal_length_equal_the_full_pass(model):
     decoder, params, logits = model
-    lengths, rows = np.array([2, 5, 4]), np.arange(3)
     cache = init_cache(decoder.config, 3, CAPACITY)
-    output = apply(decoder, params, TOKENS[:, :5], cache=cache, lengths=lengths)
-    for row, length in enumerate(lengths):
-        assert_close(output.logits[row, :length], logits[row, :length])
-    for step in range(2):
-        token = TOKENS[rows, lengths + step][:, None]
-        output = apply(decoder, params, token, cache=output.cache)
-        assert_close(output.logits[:, 0], logits[rows, lengths + step])
-    assert output.cache[0].lengths.tolist() == [4, 7, 6]
+    assert_decodes(decoder, params, TOKENS, np.array([2, 5, 4]), logits, cache=cache, steps=2)
 
 
 @pytest.mark.essential

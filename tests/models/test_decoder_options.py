@@ -17,15 +17,11 @@ from jaxformer.models import Decoder, init_cache
 from jaxformer.models.init_shapes import init_shapes
 from tests import option_sets
 from tests.functional.programs import shapes_of
+from tests.models.compiled import apply
 
 LENGTH, CAPACITY = 9, 13
 SMALL = ModelConfig(vocab_size=11, max_len=16, num_layers=2, d_model=12, num_heads=2, init_std=0.3)
 TOKENS = np.asarray(jax.random.randint(jax.random.key(2), (3, LENGTH), 0, option_sets.VOCAB))
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def apply(decoder, params, tokens, **arguments):
-    return decoder.apply({"params": params}, tokens, **arguments)
 
 
 def test_shared_bias_has_its_gradient_from_a_scanned_recomputing_stack_and_chunked_attention():
@@ -86,7 +82,7 @@ def count(**options):
     config = ModelConfig(
         **dict(vocab_size=11, max_len=16, num_layers=3, d_model=12, num_heads=2) | options
     )
-    shapes = init_shapes(Decoder(config), jax.ShapeDtypeStruct((1, 2), jnp.int32))
+    shapes = init_shapes(Decoder(config))
     return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
 

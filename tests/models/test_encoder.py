@@ -1,13 +1,12 @@
 import dataclasses
-import functools
 
-import jax
 import numpy as np
 import pytest
 
 from jaxformer.config import ModelConfig, RelativeConfig
 from jaxformer.models import Encoder
 from tests import numpy_transformer as reference
+from tests.models.compiled import apply_on_host as apply
 
 B, T, VOCAB, CLASSES = 3, 7, 11, 5
 BASE = ModelConfig(
@@ -30,19 +29,6 @@ TOKENS = RNG.integers(0, VOCAB, (B, T), np.int32)
 LENGTHS = np.array([7, 4, 0])
 IS_REAL = np.arange(T) < LENGTHS[:, None]
 
-quickly_compiled = functools.partial(
-    jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0}
-)
-
-
-@functools.partial(quickly_compiled, static_argnames="return_weights")
-def compiled_apply(model, params, tokens, **arguments):
-    return model.apply({"params": params}, tokens, **arguments)
-
-
-def apply(*args, **arguments):
-    return jax.device_get(compiled_apply(*args, **arguments))
-
 
 @pytest.fixture(scope="module", params=VARIANTS)
 def model(request):
@@ -61,8 +47,3 @@ def test_encoder_equals_a_float64_reference(model):
     attention_weights = output.weights.self_attention
     assert attention_weights.shape == weights.shape and attention_weights.dtype == np.float32
     np.testing.assert_allclose(attention_weights, weights, rtol=0, atol=1e-5)
-
-
-def run(make, *args, config=BASE, method="init", **arguments):
-    init = getattr(make(config), method)
-    return jax.eval_shape(lambda: init(jax.random.key(0), *args, **arguments))

@@ -1,5 +1,4 @@
 import dataclasses
-import functools
 
 import chex
 import jax
@@ -12,6 +11,8 @@ from flax import linen as nn
 from jaxformer.config import ModelConfig, RelativeConfig
 from jaxformer.models import EncoderDecoder, init_cache
 from tests import numpy_transformer as reference
+from tests.models.compiled import apply_on_host as apply
+from tests.models.compiled import compiled
 
 B, S, T, VOCAB, SOURCE_VOCAB = 3, 7, 5, 11, 13
 BASE = ModelConfig(
@@ -41,21 +42,8 @@ LENGTHS = {"source_lengths": np.array([7, 4, 0]), "lengths": np.array([5, 2, 3])
 SOURCE_IS_REAL = np.arange(S) < LENGTHS["source_lengths"][:, None]
 IS_REAL = np.arange(T) < LENGTHS["lengths"][:, None]
 
-quickly_compiled = functools.partial(
-    jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0}
-)
 
-
-@functools.partial(quickly_compiled, static_argnames="return_weights")
-def compiled_apply(model, params, source, tokens, **arguments):
-    return model.apply({"params": params}, source, tokens, **arguments)
-
-
-def apply(*args, **arguments):
-    return jax.device_get(compiled_apply(*args, **arguments))
-
-
-@quickly_compiled
+@compiled
 def prefill(model, params, source, source_lengths, tokens, lengths):
     """What decoding starts with: the encoder's output, hidden states and both caches."""
 
@@ -70,7 +58,7 @@ def prefill(model, params, source, source_lengths, tokens, lengths):
     return nn.apply(read, model)({"params": params})
 
 
-@quickly_compiled
+@compiled
 def step(model, params, tokens, cache, cross_cache):
     """One more token with the cross-attention cache in place of the source."""
 
@@ -130,8 +118,7 @@ def test_scanned_equals_looped_with_weights(model):
     scanned = EncoderDecoder(
         dataclasses.replace(model.config, layer_execution="scan", remat="full")
     )
-    stacked = params
-    again = apply(scanned, stacked, SOURCE, TOKENS, **LENGTHS, return_weights=True)
+    again = apply(scanned, params, SOURCE, TOKENS, **LENGTHS, return_weights=True)
     assert jax.tree.map(jnp.shape, again) == jax.tree.map(jnp.shape, output)
     chex.assert_trees_all_close(again, output, rtol=0, atol=1e-5)
 
@@ -183,7 +170,7 @@ def test_hidden_states_are_what_the_logits_are_made_from():
     model = EncoderDecoder(dataclasses.replace(BASE, **VARIANTS["modern"]))
     params = reference.draw_params(model, SOURCE, TOKENS)
 
-    @quickly_compiled
+    @compiled
     def score(model, params):
         def read(model):
             return model.hidden_states(SOURCE, TOKENS, **LENGTHS).hidden, model.output_table()
@@ -209,7 +196,7 @@ def gradients():
     lengths = {"source_lengths": np.array([4]), "lengths": np.array([T - 1])}
     chosen = RNG.standard_normal((T, VOCAB))
 
-    @quickly_compiled
+    @compiled
     def jacobian(model, params):
         def values(params):
             logits = model.apply({"params": params}, *inputs, **lengths).logits

@@ -21,6 +21,8 @@ from jaxformer.models import (
     TokenClassifier,
 )
 from tests import numpy_transformer as reference
+from tests.models.compiled import apply_on_host as apply
+from tests.models.compiled import compiled
 from tests.models.test_encoder import (
     BASE,
     CLASSES,
@@ -32,9 +34,6 @@ from tests.models.test_encoder import (
     VOCAB,
     B,
     T,
-    apply,
-    quickly_compiled,
-    run,
 )
 
 TOKEN_CLASSES = {"num_classes": 3, "pooling": "none"}
@@ -82,7 +81,7 @@ def test_classifier_drops_what_it_has_pooled():
     params["encoder"]["final_norm"]["bias"] += 1
     params["class_kernel"] += 2.0 ** np.arange(12)[:, None]
 
-    @quickly_compiled
+    @compiled
     def drop(model, params, rng):
         return model.apply(
             {"params": params}, TOKENS, deterministic=False, rngs={"dropout": rng}
@@ -106,7 +105,7 @@ def test_masked_language_model_scores_transformed_states_against_its_table():
     np.testing.assert_allclose(output.logits[IS_REAL], expected[IS_REAL], rtol=0, atol=1e-5)
     np.testing.assert_allclose(output.hidden[IS_REAL], hidden[IS_REAL], rtol=0, atol=1e-5)
 
-    @quickly_compiled
+    @compiled
     def score(model, params):
         def read(model):
             return model.hidden_states(TOKENS, lengths=LENGTHS).hidden, model.output_table()
@@ -224,4 +223,4 @@ def test_encoder_of_a_classifier_scores_no_tokens():
 )
 def test_models_refuse_the_wrong_config(make, options, message):
     with pytest.raises(ConfigError, match=message):
-        run(make, TOKENS, config=dataclasses.replace(BASE, **options))
+        jax.eval_shape(make(dataclasses.replace(BASE, **options)).init, jax.random.key(0), TOKENS)

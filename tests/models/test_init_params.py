@@ -1,4 +1,4 @@
-"""A model draws its parameters from a key alone, the same as `init` from an input."""
+"""Initial parameters from a key alone, the same as `init` from an input; and their shapes."""
 
 import dataclasses
 
@@ -10,11 +10,12 @@ from flax import linen as nn
 
 from jaxformer.config import ModelConfig
 from jaxformer.models import Decoder, EncoderDecoder, SequenceClassifier, Transformer
-from jaxformer.models.model import _draw_params
+from jaxformer.models.init_shapes import draw_params, init_shapes
 from jaxformer.modules.initializers import normal_init
 
 SIZES = {"max_len": 8, "num_layers": 1, "d_model": 4, "num_heads": 2}
 TOKENS, VECTORS = jnp.ones((2, 5), jnp.int32), jnp.ones((2, 5, 4))
+SHAPE, OTHER = (jax.ShapeDtypeStruct((5, 3), dtype) for dtype in (jnp.float32, jnp.int32))
 
 
 @pytest.mark.parametrize(
@@ -37,13 +38,38 @@ def test_initial_parameters_are_those_of_init(model, inputs):
 
 
 def test_equal_models_compile_one_program_to_draw_their_parameters():
-    config, before = ModelConfig(**SIZES), _draw_params._cache_size()
+    config, before = ModelConfig(**SIZES), draw_params._cache_size()
     for seed in range(2):
         Transformer(dataclasses.replace(config, d_model=8)).init_params(jax.random.key(seed))
-    assert _draw_params._cache_size() == before + 1
+    assert draw_params._cache_size() == before + 1
 
 
 def test_parameters_in_bfloat16_are_drawn_in_float32_and_rounded():
     draw = normal_init(0.02)
     wide, narrow = (draw(jax.random.key(0), (37, 41), d) for d in (jnp.float32, jnp.bfloat16))
     chex.assert_trees_all_equal(narrow, wide.astype(jnp.bfloat16))
+
+
+def test_equal_models_are_traced_once_and_others_anew():
+    dense = chex.assert_max_traces(lambda x, features: nn.Dense(features)(x), n=1)
+
+    class Traced(nn.Module):
+        features: int
+
+        @nn.compact
+        def __call__(self, x):
+            return dense(x, self.features)
+
+    for _ in range(2):
+        assert init_shapes(Traced(7), SHAPE)["Dense_0"]["kernel"].shape == (3, 7)
+    for module, inputs in ((Traced(2), SHAPE), (Traced(7), OTHER)):
+        with pytest.raises(AssertionError, match="traced > 1 times"):
+            init_shapes(module, inputs)
+
+
+def test_dtypes_are_those_of_the_precision_in_force():
+    model = nn.Dense(3, param_dtype=float)
+    assert init_shapes(model, SHAPE)["bias"].dtype == jnp.float32
+    with jax.enable_x64(True):
+        assert init_shapes(model, SHAPE)["bias"].dtype == jnp.float64
+    assert init_shapes(model, SHAPE)["bias"].dtype == jnp.float32

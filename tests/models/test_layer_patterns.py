@@ -1,7 +1,6 @@
 """Layers that differ by a pattern: as in a float64 reference, scanned, looped, and with a cache."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +12,7 @@ from jaxformer.config import LayerConfig, ModelConfig, RotaryConfig
 from jaxformer.functional import KVCache, WindowCache
 from jaxformer.models import Decoder, Encoder, EncoderDecoder, init_cache
 from tests import numpy_transformer as reference
+from tests.models.compiled import apply, assert_decodes
 
 B, T, VOCAB, CAPACITY = 2, 9, 11, 13
 BASE = ModelConfig(
@@ -34,11 +34,6 @@ PATTERNS = {
 TOKENS = np.random.default_rng(0).integers(0, VOCAB, (B, T), np.int32)
 LENGTHS = np.array([9, 4])
 REAL = np.arange(T) < LENGTHS[:, None]
-
-
-@functools.partial(jax.jit, static_argnums=0, static_argnames="return_weights")
-def apply(model, params, *tokens, **inputs):
-    return model.apply({"params": params}, *tokens, **inputs)
 
 
 def config_of(name, **changes):
@@ -77,24 +72,14 @@ def test_gradients_do_not_depend_on_how_layers_run(name):
 @pytest.mark.parametrize("name", PATTERNS)
 def test_decoding_keeps_windows_only_and_equals_the_full_pass(name):
     config = config_of(name)
-    model, rows, lengths = Decoder(config), np.arange(B), np.array([6, 2])
+    model = Decoder(config)
     params = reference.draw_params(model, TOKENS)
     full = apply(model, params, TOKENS).logits
     cache = init_cache(config, B, CAPACITY)
     windows = [layer.local_window_size for layer in config.layer_overrides]
     assert [type(c) for c in cache] == [WindowCache if w else KVCache for w in windows]
     assert [c.key.shape[2] for c in cache] == [w + 1 if w else CAPACITY for w in windows]
-    output = apply(model, params, TOKENS[:, :6], lengths=lengths, cache=cache)
-    for row, length in enumerate(lengths):
-        np.testing.assert_allclose(
-            output.logits[row, :length], full[row, :length], rtol=0, atol=2e-5
-        )
-    for step in range(3):
-        token = TOKENS[rows, lengths + step][:, None]
-        output = apply(model, params, token, cache=output.cache)
-        np.testing.assert_allclose(
-            output.logits[:, 0], full[rows, lengths + step], rtol=0, atol=2e-5
-        )
+    assert_decodes(model, params, TOKENS, np.array([6, 2]), full, cache=cache, steps=3, atol=2e-5)
 
 
 def test_pattern_is_that_of_both_halves_of_an_encoder_decoder():

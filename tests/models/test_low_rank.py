@@ -15,6 +15,7 @@ from jaxformer.functional import LowRankKernel
 from jaxformer.inference import generate
 from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, SequenceClassifier
 from jaxformer.training import combine_low_rank, low_rank_params, merge_low_rank
+from tests.models.compiled import compiled
 
 B, T, VOCAB = 2, 5, 11
 SIZES = {
@@ -38,12 +39,9 @@ MODELS = {
     "translator": (EncoderDecoder, dataclasses.replace(ENCODER, architecture="encoder_decoder")),
 }
 TOKENS = np.random.default_rng(0).integers(0, VOCAB, (B, T), np.int32)
-quickly_compiled = functools.partial(
-    jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0}
-)
 
 
-@quickly_compiled
+@compiled
 def logits(model, params):
     inputs = (TOKENS, TOKENS) if isinstance(model, EncoderDecoder) else (TOKENS,)
     return model.apply({"params": params}, *inputs).logits
@@ -93,7 +91,7 @@ def test_scan_equals_loop_with_gradients():
     model, _, params = make("decoder")
     looped = Decoder(dataclasses.replace(DECODER, layer_execution="loop", remat="none"))
 
-    @quickly_compiled
+    @compiled
     def value_and_grad(model, params):
         def loss(params):
             return jnp.square(model.apply({"params": params}, TOKENS).logits).mean()
@@ -117,7 +115,7 @@ def test_decoding_equals_the_full_forward_pass():
     )  # fmt: skip
     tokens = np.array([list(row)[-4:] for row in rows])
     whole = np.concatenate([TOKENS, tokens], axis=1)
-    full = quickly_compiled(lambda _, tokens: model.apply({"params": params}, tokens).logits)
+    full = compiled(lambda _, tokens: model.apply({"params": params}, tokens).logits)
     np.testing.assert_array_equal(full(None, whole)[:, T - 1 : -1].argmax(-1), tokens)
 
 

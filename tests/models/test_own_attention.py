@@ -22,6 +22,7 @@ from jaxformer.models import (
 )
 from jaxformer.modules import Block, MultiHeadAttention
 from tests import numpy_transformer as reference
+from tests.models.compiled import apply, assert_decodes
 from tests.models.own_parts import (
     BIAS,
     BOTH,
@@ -35,7 +36,6 @@ from tests.models.own_parts import (
     VOCAB,
     B,
     T,
-    apply,
     softmax_with_sink,
 )
 
@@ -117,14 +117,8 @@ def test_rules_count_positions_among_all_cached_tokens(window):
     by_array = apply(model, params, TOKENS, mask=np.asarray(rule.array(T, T))).logits
     np.testing.assert_allclose(full, by_array, rtol=0, atol=1e-5)
     # Rows of unequal length: the second has one token less from the first call on.
-    cache, rows = init_cache(model.config, B, CAPACITY), np.arange(B)
-    lengths = np.array([4, 3])
-    output = apply(model, params, TOKENS[:, :4], lengths=lengths, mask=rule, cache=cache)
-    for step in range(3):
-        token = TOKENS[rows, lengths + step][:, None]
-        output = apply(model, params, token, mask=rule, cache=output.cache)
-        expected = full[rows, lengths + step]
-        np.testing.assert_allclose(output.logits[:, 0], expected, rtol=0, atol=1e-5)
+    cache, lengths = init_cache(model.config, B, CAPACITY), np.array([4, 3])
+    assert_decodes(model, params, TOKENS, lengths, full, cache=cache, steps=3, mask=rule)
 
 
 def test_segments_of_a_rule_do_not_go_with_a_cache():
@@ -178,14 +172,8 @@ def test_prefix_language_model_reads_its_prefix_both_ways_and_decodes_with_a_cac
     weights = np.asarray(full.weights.self_attention)
     np.testing.assert_array_equal(weights > 0, np.broadcast_to(mask[:, None], weights.shape))
     # The prompt is the prefix: unmasked prefill, then token by token.
-    cache, rows = init_cache(CONFIG, B, CAPACITY), np.arange(B)
-    output = apply(model, params, TOKENS[:, :4], lengths=prefix, cache=cache)
-    for step in range(3):
-        token = TOKENS[rows, prefix + step][:, None]
-        output = apply(model, params, token, cache=output.cache)
-        np.testing.assert_allclose(
-            output.logits[:, 0], full.logits[rows, prefix + step], rtol=0, atol=1e-5
-        )
+    cache = init_cache(CONFIG, B, CAPACITY)
+    assert_decodes(model, params, TOKENS, prefix, full.logits, cache=cache, steps=3)
 
 
 @pytest.mark.essential
@@ -219,14 +207,8 @@ def test_attention_function_decodes_with_a_cache_what_it_computes_in_full(config
     library = jax.tree.map(lambda _: dot_product_attention, functions)
     plain = apply(Decoder(config, attention_fn=library), params, TOKENS)
     assert np.abs(plain.logits - full).max() > 1e-3
-    cache, rows = init_cache(config, B, CAPACITY), np.arange(B)
-    output = apply(model, params, TOKENS[:, :5], cache=cache, lengths=lengths)
-    for step in range(2):
-        token = TOKENS[rows, lengths + step][:, None]
-        output = apply(model, params, token, cache=output.cache)
-        np.testing.assert_allclose(
-            output.logits[:, 0], full[rows, lengths + step], rtol=0, atol=1e-5
-        )
+    cache = init_cache(config, B, CAPACITY)
+    assert_decodes(model, params, TOKENS, lengths, full, cache=cache, steps=2)
 
 
 class Gated(nn.Module):

@@ -9,6 +9,7 @@ import pytest
 from jaxformer.models import Decoder, EncoderDecoder, init_cache
 from jaxformer.modules import Positions
 from tests import numpy_transformer as reference
+from tests.models.compiled import apply
 from tests.models.own_parts import (
     BOTH,
     CAPACITY,
@@ -17,7 +18,6 @@ from tests.models.own_parts import (
     Angles,
     B,
     T,
-    apply,
 )
 
 
