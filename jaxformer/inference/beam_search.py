@@ -17,6 +17,7 @@ from jaxformer.functional.checks import (
     check_dtype,
     check_keywords,
     known_values,
+    static_bool,
 )
 from jaxformer.inference.beams import Beams, SearchState, advance, length_divisors, start_state
 from jaxformer.inference.token_ids import as_ids, require_int
@@ -122,22 +123,24 @@ def beam_search(
     start = as_array("start_tokens", start_tokens)
     check_axes("start_tokens", start, "B")
     check_dtype("start_tokens", start, "integer")
-    last = repeat(start.astype(jnp.int32), "b -> b w", w=search.beam_size)
-    starts = rearrange(last, "b w -> b w 1")
+    start = start.astype(jnp.int32)  # [B]
     cache = _repeat_for_beams(cache, len(start), search.beam_size)
     step_fn = jax.jit(step_fn)  # traced once, for the check and for the loop
-    num_logits = _check_step(step_fn, last, cache)
-    rules = _rules(search, max_new_tokens, num_logits, end_tokens, options)
+    first = repeat(start, "b -> (b w)", w=search.beam_size)
+    rules = _rules(search, max_new_tokens, _check_step(step_fn, first, cache), end_tokens, options)
     ends = rules.end_tokens
-    state = start_state(cache, last, max_new_tokens, ends[0] if ends else 0)
+    state = start_state(
+        cache, start, beam_size=search.beam_size, max_new_tokens=max_new_tokens,
+        padding=ends[0] if ends else 0,
+    )  # fmt: skip
 
     def unfinished(state: SearchState) -> jax.Array:
         return (state.step < max_new_tokens) & ~state.done.all()
 
     def step(state: SearchState) -> SearchState:
-        logits, cache = step_fn(rearrange(state.last, "b w -> (b w)"), state.cache)
-        hypotheses = rearrange(jnp.concatenate([starts, state.tokens], axis=-1), "b w l -> (b w) l")
-        new = rules.log_probs(logits, state.step, hypotheses)
+        tokens = rearrange(state.tokens, "b w l -> (b w) l")
+        logits, cache = step_fn(tokens[:, state.step], state.cache)
+        new = rules.log_probs(logits, state.step, tokens)
         state = state._replace(cache=cache)
         return advance(state, new, jnp.asarray(divisors), ends, search.early_stopping)
 
@@ -149,6 +152,7 @@ def beam_search(
             f"the logits of step_fn are NaN or +inf in row {row}; the model has diverged, or its "
             "parameters are damaged"
         )
+    finished = finished._replace(tokens=finished.tokens[..., 1:])  # without the start
     return jax.tree.map(lambda leaf: leaf[:, : search.num_best], finished)
 
 
@@ -156,18 +160,23 @@ def _rules(
     search: BeamSearchConfig, max_new_tokens: int, num_logits: int, end_tokens: Sequence[int],
     options: TokenOptions,
 ) -> HypothesisRules:  # fmt: skip
-    """Rules for the next token, of checked options."""
+    """Checked rules for the next token."""
     vocab_size = options.get("vocab_size")
     vocab_size = num_logits if vocab_size is None else vocab_size
     require_int("vocab_size", vocab_size, 1, num_logits)
+    forced_tokens: dict[int, Any] = {}
+    # With max_new_tokens=1 both have the same place; the forced last token wins.
+    for name, place in (("forced_first_token", 0), ("forced_last_token", max_new_tokens - 1)):
+        if (token := options.get(name)) is not None:
+            require_int(name, token, 0, vocab_size - 1)
+            forced_tokens[place] = token
+    forbidden = options.get("forbidden_tokens", ())
     return HypothesisRules(
         vocab_size=vocab_size,
-        forbidden_tokens=as_ids("forbidden_tokens", options.get("forbidden_tokens", ())),
-        renormalize=options.get("renormalize", False),
-        forced_first_token=options.get("forced_first_token"),
-        forced_last_token=options.get("forced_last_token"),
-        end_tokens=as_ids("end_tokens", end_tokens),
-        max_new_tokens=max_new_tokens,
+        forbidden_tokens=as_ids("forbidden_tokens", forbidden, vocab_size),
+        renormalize=static_bool("renormalize", options.get("renormalize", False)),
+        forced_tokens=forced_tokens,
+        end_tokens=as_ids("end_tokens", end_tokens, vocab_size),
         no_repeat_ngram_size=search.no_repeat_ngram_size,
         min_new_tokens=search.min_new_tokens,
     )
@@ -188,9 +197,8 @@ def _repeat_for_beams(cache: Any, batch: int, beam_size: int) -> Any:
     return jax.tree_util.tree_map_with_path(repeat_leaf, cache)
 
 
-def _check_step(step_fn: _StepFunction, last: jax.Array, cache: Any) -> int:
-    """Checks the output of a step on tokens `[B, W]` by tracing it; returns its vocabulary size."""
-    tokens = rearrange(last, "b w -> (b w)")
+def _check_step(step_fn: _StepFunction, tokens: jax.Array, cache: Any) -> int:
+    """Checks the output of a step on tokens `[B*W]` by tracing it; returns its vocabulary size."""
     returned = jax.eval_shape(step_fn, tokens, cache)
     if not isinstance(returned, tuple) or len(returned) != 2:
         raise ShapeError(f"step_fn must return (logits, cache), got {type(returned).__name__}")
@@ -203,8 +211,9 @@ def _check_step(step_fn: _StepFunction, last: jax.Array, cache: Any) -> int:
         kinds = [f"cache{jax.tree_util.keystr(p)} {leaf.dtype}{leaf.shape}" for p, leaf in leaves]
         return [*kinds, str(structure)]
 
-    old, new = describe(cache), describe(new_cache)
-    if old != new:
-        got, want = next(pair for pair in zip(new, old, strict=False) if pair[0] != pair[1])
-        raise ShapeError(f"step_fn must return a cache like the one it is given, {want}, got {got}")
+    for old, new in zip(describe(cache), describe(new_cache), strict=False):
+        if old != new:
+            raise ShapeError(
+                f"step_fn must return a cache like the one it is given, {old}, got {new}"
+            )
     return sizes["V"]

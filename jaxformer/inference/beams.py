@@ -35,11 +35,10 @@ class SearchState(NamedTuple):
     """Loop state of the search; the leading axis of `cache` is B*W, with W beams."""
 
     step: jax.Array  # [], number of tokens in every running hypothesis
-    cache: Any
-    last: jax.Array  # [B, W], the newest token, not in the cache yet
-    tokens: jax.Array  # [B, W, L], of the running hypotheses, most probable first
+    cache: Any  # of all tokens but the newest
+    tokens: jax.Array  # [B, W, 1 + L], start and running hypotheses, most probable first
     log_probs: jax.Array  # [B, W], of the running hypotheses; -inf if none
-    finished: Beams  # [B, W], the best finished hypotheses so far
+    finished: Beams  # [B, W], the best finished hypotheses so far, with their start
     done: jax.Array  # [B], whether the row is done
 
 
@@ -54,15 +53,17 @@ def length_divisors(max_new_tokens: int, length_penalty: float) -> np.ndarray:
     return (np.arange(1, max_new_tokens + 1) ** exponent).astype(np.float32)
 
 
-def start_state(cache: Any, last: jax.Array, max_new_tokens: int, padding: int) -> SearchState:
-    """State before the first step; `last` int32 `[B, W]` has the start token of every row."""
-    shape = last.shape
-    tokens = jnp.full((*shape, max_new_tokens), padding, jnp.int32)
+def start_state(
+    cache: Any, start_tokens: jax.Array, *, beam_size: int, max_new_tokens: int, padding: int
+) -> SearchState:
+    """State before the first step, for int32 `[B]` start tokens."""
+    shape = (len(start_tokens), beam_size)
+    tokens = jnp.full((*shape, 1 + max_new_tokens), padding, jnp.int32)
+    tokens = tokens.at[:, :, 0].set(start_tokens[:, None])  # [B, W, 1 + L]
     impossible = jnp.full(shape, -jnp.inf, jnp.float32)
     return SearchState(
         step=jnp.int32(0),
         cache=cache,
-        last=last,
         tokens=tokens,
         # Start with one hypothesis per row, the empty one; otherwise all beams would be equal.
         log_probs=impossible.at[:, 0].set(0),
@@ -74,8 +75,7 @@ def start_state(cache: Any, last: jax.Array, max_new_tokens: int, padding: int) 
 class _Candidates(NamedTuple):
     """Continuations of the running hypotheses by a token, most probable first."""
 
-    tokens: jax.Array  # [B, C, L]
-    last: jax.Array  # [B, C], the newest token
+    tokens: jax.Array  # [B, C, 1 + L]
     parents: jax.Array  # [B, C], index of the running hypothesis
     log_probs: jax.Array  # [B, C]
     ends: jax.Array  # [B, C], whether it is a whole hypothesis
@@ -89,7 +89,7 @@ def advance(
     early_stopping: bool | Literal["never"],
 ) -> SearchState:
     """State of the search after one more token."""
-    batch, beam_size = state.last.shape
+    batch, beam_size = state.log_probs.shape
     totals = _continuation_log_probs(new, state.log_probs)  # [B, W, V]
     is_damaged = jnp.isnan(totals).any(axis=(1, 2))  # [B]
     candidates = _rank(totals, state, end_tokens)
@@ -109,7 +109,6 @@ def advance(
     return SearchState(
         step=state.step + 1,
         cache=jax.tree.map(lambda leaf: leaf[gather], state.cache),
-        last=running.last,
         tokens=running.tokens,
         log_probs=running.log_probs,
         finished=finished,
@@ -124,18 +123,19 @@ def _rank(totals: jax.Array, state: SearchState, end_tokens: tuple[int, ...]) ->
     flat = rearrange(totals, "b w v -> b (w v)")
     log_probs, index = largest(flat, min(1 + len(end_tokens), vocab_size) * beam_size)  # [B, C]
     parents, last = index // vocab_size, index % vocab_size
-    tokens = _take_rows(state.tokens, parents).at[:, :, state.step].set(last)
-    is_longest = state.step + 1 == state.tokens.shape[2]
+    length = state.step + 1
+    tokens = _take_rows(state.tokens, parents).at[:, :, length].set(last)
+    is_longest = length == state.tokens.shape[2] - 1
     ends = jnp.isin(last, jnp.asarray(end_tokens, jnp.int32)) | is_longest
-    return _Candidates(tokens, last, parents, log_probs, ends)
+    return _Candidates(tokens, parents, log_probs, ends)
 
 
 def _finish(state: SearchState, candidates: _Candidates, divisor: jax.Array) -> Beams:
     """The best W finished hypotheses, with the candidates that end among the first W."""
-    beam_size, log_probs = state.last.shape[1], candidates.log_probs
+    beam_size, log_probs = state.log_probs.shape[1], candidates.log_probs
     ending = Beams(
         tokens=candidates.tokens,
-        lengths=jnp.full_like(candidates.last, state.step + 1),
+        lengths=jnp.full_like(candidates.parents, state.step + 1),
         scores=jnp.where(candidates.ends, log_probs / divisor, -jnp.inf),
         log_probs=log_probs,
     )

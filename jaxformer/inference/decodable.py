@@ -1,4 +1,4 @@
-"""Requirements that decoding has of a model, the library's or a user's."""
+"""What decoding needs of a model, the library's or a user's, and how it calls one."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -10,11 +10,13 @@ from flax import linen as nn
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional import platforms
+from jaxformer.models.decoder import computation_dtype, init_cache
 from jaxformer.models.encoder_decoder import EncoderDecoder
 from jaxformer.models.transformer import Transformer, TransformerOutput
 from jaxformer.models.transformer_inputs import TransformerInputs
 from jaxformer.modules.block import is_unchanged
 from jaxformer.modules.execution import layer_execution
+from jaxformer.modules.stacked_layers import Cache, split_layers
 
 _KINDS = {"decoder": "a Decoder", "encoder_decoder": "an EncoderDecoder"}
 
@@ -64,6 +66,23 @@ def with_automatic_attention(model: nn.Module) -> nn.Module:
     # cross-attention, which may run on another platform than training did.
     config = dataclasses.replace(model.config, attention_implementation="auto")
     return model if config == model.config else model.clone(config=config)
+
+
+def params_for_steps(model: nn.Module, params: Any) -> Any:
+    """Parameters as steps with a cache read them: split into layers, unless they run in a scan."""
+    return params if scans_layers(model) else split_layers(params)
+
+
+def empty_cache(model: nn.Module, params: Any, num_rows: int, capacity: int) -> Cache:
+    """Caches for decoding with a model, in the dtype that it computes in."""
+    dtype = computation_dtype(model.config, params)
+    return init_cache(model.config, num_rows, capacity, dtype=dtype, scanned=scans_layers(model))
+
+
+def encode(model: nn.Module, sources: jax.Array, lengths: jax.Array) -> TransformerInputs:
+    """The encoder's output for sources `[B, S]`, as inputs of the decoder."""
+    encoded = model.encode(sources, lengths=lengths).hidden  # [B, S, D]
+    return {"encoded": encoded, "encoded_lengths": lengths}
 
 
 def decoder_states(

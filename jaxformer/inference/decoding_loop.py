@@ -8,11 +8,9 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxformer.config import SamplingConfig
-from jaxformer.inference.decodable import decoder_states, scans_layers
+from jaxformer.inference.decodable import decoder_states, empty_cache, encode
 from jaxformer.inference.sampling import sample
 from jaxformer.inference.token_rules import TokenRules
-from jaxformer.models import init_cache
-from jaxformer.models.decoder import computation_dtype
 from jaxformer.models.transformer import TransformerOutput
 from jaxformer.models.transformer_inputs import TransformerInputs
 from jaxformer.modules.stacked_layers import Cache
@@ -48,8 +46,7 @@ class DecodingState(NamedTuple):
     done: jax.Array  # [B], whether a stop token was generated
     history: _History | None  # only for rules on repetition, or without a cache
     least: jax.Array | None  # [B], minimum number of new tokens before a stop token, if any
-    cross_cache: Cache | None  # of the encoder's output, in an encoder-decoder
-    encoded: TransformerInputs  # the encoder's output itself, only without a cache
+    memory: TransformerInputs  # of an encoder-decoder: cross_cache, or without a cache `encoded`
 
 
 class Prompts(NamedTuple):
@@ -62,10 +59,7 @@ class Prompts(NamedTuple):
     least: jax.Array | None  # int [B], minimum number of new tokens before a stop token
 
 
-@functools.partial(
-    jax.jit,
-    static_argnames=("model", "capacity", "track_history", "use_cache"),
-)
+@functools.partial(jax.jit, static_argnames=("model", "capacity", "track_history", "use_cache"))
 def prefill(
     model: nn.Module,  # with attention_implementation "auto"
     params: Any,  # split into layers
@@ -76,25 +70,22 @@ def prefill(
     use_cache: bool,
 ) -> DecodingState:
     """Prefill: caches the prompts, and computes the logits of each row's next token."""
-    config, tokens, lengths = model.config, prompts.tokens, prompts.lengths
+    tokens, lengths = prompts.tokens, prompts.lengths
     batch = tokens.shape[0]
 
-    def forward(model: nn.Module) -> tuple[Any, jax.Array, TransformerInputs]:
-        encoded: TransformerInputs = {}
+    def forward(model: nn.Module) -> tuple[TransformerOutput, jax.Array, TransformerInputs]:
+        memory: TransformerInputs = {}
         if prompts.sources is not None:
-            sources, source_lengths = prompts.sources
-            encoded["encoded"] = model.encode(sources, lengths=source_lengths).hidden
-            encoded["encoded_lengths"] = source_lengths
-        inputs: TransformerInputs = {"lengths": lengths, **encoded}
+            memory = encode(model, *prompts.sources)
+        inputs: TransformerInputs = {"lengths": lengths, **memory}
         if use_cache:
-            dtype = computation_dtype(config, params)
-            inputs["cache"] = init_cache(
-                config, batch, capacity, dtype=dtype, scanned=scans_layers(model)
-            )
+            inputs["cache"] = empty_cache(model, params, batch, capacity)
         output, logits = _last_logits(model, tokens, lengths, inputs)
-        return output, logits, {} if use_cache else encoded
+        if use_cache:
+            memory = {} if output.cross_cache is None else {"cross_cache": output.cross_cache}
+        return output, logits, memory
 
-    output, logits, encoded = nn.apply(forward, model)({"params": params})
+    output, logits, memory = nn.apply(forward, model)({"params": params})
     history = None
     if track_history:
         room = jnp.zeros((batch, capacity), jnp.int32)
@@ -107,8 +98,7 @@ def prefill(
         done=jnp.zeros(batch, bool),
         history=history,
         least=prompts.least,
-        cross_cache=output.cross_cache,
-        encoded=encoded,
+        memory=memory,
     )
 
 
@@ -120,6 +110,9 @@ def _last_logits(
     # Those of all positions would be large and unused.
     last = output.hidden[jnp.arange(tokens.shape[0]), lengths - 1]  # [B, D]
     return output, model.logits(last)
+
+
+_Carry = tuple[jax.Array, DecodingState, jax.Array]  # index of the token, state, tokens [B, chunk]
 
 
 @functools.partial(
@@ -143,27 +136,22 @@ def decode(
     # could be drawn; it ends the row.
     batch = state.logits.shape[0]
 
-    def unfinished(carry: tuple[jax.Array, DecodingState, jax.Array]) -> jax.Array:
+    def unfinished(carry: _Carry) -> jax.Array:
         index, state, _ = carry
         return (index < limit) & ~state.done.all()
 
-    def step(
-        carry: tuple[jax.Array, DecodingState, jax.Array],
-    ) -> tuple[jax.Array, DecodingState, jax.Array]:
+    def step(carry: _Carry) -> _Carry:
         index, state, chunk = carry
         token = _next_tokens(state, sampling, rules)  # [B]
         # A row without a token, -1, stops too; the caller reports it.
         stopped = jnp.isin(token, jnp.asarray((-1, *rules.end_tokens), jnp.int32))
         # Rows that are done have length 0: they write nothing to the cache and count nothing.
         active = (~state.done).astype(jnp.int32)  # [B]
-        history = state.history
-        if history is not None:
+        if state.history is not None:
             # Rows that are done write behind their tokens, which is harmless.
-            history = _History(
-                history.tokens.at[jnp.arange(batch), history.lengths].set(token),
-                history.lengths + active,
-            )
-        state = state._replace(history=history)
+            tokens, lengths = state.history
+            tokens = tokens.at[jnp.arange(batch), lengths].set(token)
+            state = state._replace(history=_History(tokens, lengths + active))
         forward = functools.partial(_next_logits, token=token, active=active, state=state)
         cache, logits = nn.apply(forward, model)({"params": params})
         new = state._replace(
@@ -202,10 +190,7 @@ def _next_logits(
     if state.cache is None:
         assert state.history is not None  # tracked without a cache
         tokens, lengths = state.history
-        inputs: TransformerInputs = {"lengths": lengths, **state.encoded}
-        return None, _last_logits(model, tokens, lengths, inputs)[1]
-    inputs = {"lengths": active, "cache": state.cache}
-    if state.cross_cache is not None:
-        inputs["cross_cache"] = state.cross_cache
+        return None, _last_logits(model, tokens, lengths, {"lengths": lengths, **state.memory})[1]
+    inputs: TransformerInputs = {"lengths": active, "cache": state.cache, **state.memory}
     output = decoder_states(model, token[:, None], inputs)
     return output.cache, model.logits(output.hidden[:, 0])

@@ -14,13 +14,13 @@ from jaxformer.functional.checks import static_bool, typed_key
 from jaxformer.inference.decodable import (
     check_decodable,
     check_params,
+    params_for_steps,
     reads_source,
-    scans_layers,
     with_automatic_attention,
 )
 from jaxformer.inference.decoding_loop import Prompts, decode, prefill
 from jaxformer.inference.token_ids import (
-    check_new_ids,
+    as_ids,
     check_prompts,
     check_sources,
     pad_rows,
@@ -29,7 +29,6 @@ from jaxformer.inference.token_ids import (
     round_up,
 )
 from jaxformer.inference.token_rules import TokenRules
-from jaxformer.modules.stacked_layers import split_layers
 
 _DEFAULT_SAMPLING = SamplingConfig()
 _LENGTH_STEP = 64  # capacities are rounded up to it, so that few shapes compile
@@ -118,44 +117,36 @@ def generate_stream(
     if not isinstance(sampling, SamplingConfig):
         raise ConfigError(f"sampling must be a SamplingConfig, got {sampling!r}")
     require_int("chunk_size", chunk_size, 1, 2**31 - 1)
-    stops = check_new_ids(model.config, stop_tokens, vocab_size)
-    forbidden = check_new_ids(model.config, forbidden_tokens, vocab_size, name="forbidden")
-    if len(forbidden) == (vocab_size or model.config.vocab_size):
+    if vocab_size is not None:
+        require_int("vocab_size", vocab_size, 1, model.config.vocab_size)
+    num_tokens = model.config.vocab_size if vocab_size is None else vocab_size
+    stops = as_ids("stop_tokens", stop_tokens, num_tokens)
+    forbidden = as_ids("forbidden_tokens", forbidden_tokens, num_tokens)
+    if len({*forbidden}) == num_tokens:
         raise ConfigError(
-            f"forbidden_tokens must leave a token to generate, got all {len(forbidden)}; leave "
-            "some out"
+            f"forbidden_tokens must leave a token to generate, got all {num_tokens}; leave some out"
         )
     lengths = check_prompts(model.config, prompts, max_new_tokens)
     encoder_inputs = _encoder_inputs(model, sources, len(prompts))
-    rng = typed_key(rng)
-    is_key = isinstance(rng, jax.Array) and jnp.issubdtype(rng.dtype, jax.dtypes.prng_key)
-    if not is_key or rng.shape not in ((), (len(prompts),)):
-        got = f"{rng.dtype} of shape {rng.shape}" if isinstance(rng, jax.Array) else repr(rng)
-        raise DataError(
-            f"rng must be a key or {len(prompts)} of them, got {got}; make one with "
-            "jax.random.key, and more with jax.random.split"
-        )
+    keys = _keys(rng, len(prompts))
+    max_len = model.config.max_len
     capacity = round_up(max(lengths) + max_new_tokens, _LENGTH_STEP)
     model = with_automatic_attention(model)
-    if use_cache and not scans_layers(model):
-        params = split_layers(params)
-    if not use_cache:
-        capacity = min(capacity, model.config.max_len)
-    keys = rng
-    if rng.ndim == 0:
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(rng, jnp.arange(len(prompts)))
+    if use_cache:
+        params = params_for_steps(model, params)
+    else:
+        capacity = min(capacity, max_len)
     rows = Prompts(
-        jnp.asarray(pad_rows(prompts, padded_width(max(lengths), model.config.max_len))),
-        jnp.asarray(lengths, jnp.int32), keys, encoder_inputs,
+        *pad_rows(prompts, padded_width(max(lengths), max_len)), keys, encoder_inputs,
         _least(sampling, lengths) if stops else None,
     )  # fmt: skip
     rules = TokenRules(
         end_tokens=stops, vocab_size=vocab_size, forbidden_tokens=forbidden,
         no_repeat_ngram_size=sampling.no_repeat_ngram_size,
     )  # fmt: skip
+    limits_repetition = sampling.repetition_penalty != 1 or sampling.no_repeat_ngram_size > 0
 
     def chunks() -> Iterator[list[np.ndarray]]:
-        limits_repetition = sampling.repetition_penalty != 1 or sampling.no_repeat_ngram_size > 0
         state = prefill(
             model, params, rows, capacity=capacity, use_cache=use_cache,
             track_history=limits_repetition or not use_cache,
@@ -177,8 +168,23 @@ def generate_stream(
     return chunks()
 
 
+def _keys(rng: Any, num_rows: int) -> jax.Array:
+    """Checked PRNG keys `[B]` of the rows, of one key or one for each row."""
+    rng = typed_key(rng)
+    is_key = isinstance(rng, jax.Array) and jnp.issubdtype(rng.dtype, jax.dtypes.prng_key)
+    if not is_key or rng.shape not in ((), (num_rows,)):
+        got = f"{rng.dtype} of shape {rng.shape}" if isinstance(rng, jax.Array) else repr(rng)
+        raise DataError(
+            f"rng must be a key or {num_rows} of them, got {got}; make one with jax.random.key, "
+            "and more with jax.random.split"
+        )
+    if rng.ndim == 0:
+        rng = jax.vmap(jax.random.fold_in, (None, 0))(rng, jnp.arange(num_rows))
+    return rng
+
+
 def _least(sampling: SamplingConfig, lengths: list[int]) -> jax.Array | None:
-    """Minimum number of new tokens before a stop token, per row; None = no minimum."""
+    """Minimum number of new tokens before a stop token, int32 `[B]`; None = no minimum."""
     if sampling.min_new_tokens:
         return jnp.full(len(lengths), sampling.min_new_tokens, jnp.int32)
     if sampling.min_length:
@@ -216,5 +222,4 @@ def _encoder_inputs(
         raise DataError(
             f"there must be one source per prompt, got {len(sources)} sources and {count} prompts"
         )
-    width = padded_width(max(lengths), model.config.max_len)
-    return jnp.asarray(pad_rows(sources, width)), jnp.asarray(lengths, jnp.int32)
+    return pad_rows(sources, padded_width(max(lengths), model.config.max_len))

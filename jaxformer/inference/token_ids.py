@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxformer.config import ModelConfig
@@ -67,24 +69,14 @@ def check_sources(config: ModelConfig, sources: Sequence[Sequence[int]]) -> list
     return lengths
 
 
-def check_new_ids(
-    config: ModelConfig, tokens: Iterable[int], vocab_size: int | None, *, name: str = "stop"
-) -> tuple[int, ...]:
-    """Checks vocab_size and stop or forbidden tokens (`name`); returns these sorted, each once."""
-    if vocab_size is not None:
-        require_int("vocab_size", vocab_size, 1, config.vocab_size)
-    limit = config.vocab_size if vocab_size is None else vocab_size
-    tokens = as_ids(f"{name}_tokens", tokens)
-    for token in tokens:
-        require_int(f"a {name} token", token, 0, None if limit is None else limit - 1)
-    return tuple(sorted({int(token) for token in tokens}))
-
-
-def as_ids(name: str, tokens: Iterable[int]) -> tuple[int, ...]:
-    """The ids as a tuple; raises ConfigError if they are not a list."""
+def as_ids(name: str, tokens: Iterable[int], vocab_size: int | None = None) -> tuple[int, ...]:
+    """The ids as a tuple; raises ConfigError unless they are a list of ids of the vocabulary."""
     if not isinstance(tokens, Iterable):
         raise ConfigError(f"{name} must be a list of token ids, got {tokens!r}")
-    return tuple(tokens)
+    tokens = tuple(tokens)
+    for index, token in enumerate(tokens):
+        require_int(f"{name}[{index}]", token, 0, None if vocab_size is None else vocab_size - 1)
+    return tokens
 
 
 def require_int(name: str, value: Any, least: int, most: int | None = None) -> None:
@@ -94,12 +86,13 @@ def require_int(name: str, value: Any, least: int, most: int | None = None) -> N
         raise ConfigError(f"{name} must be an int {rule}, got {value!r}")
 
 
-def pad_rows(rows: Sequence[Sequence[int]], width: int) -> np.ndarray:
-    """Token ids of all rows, int32 `[B, width]`, with zeros after the shorter ones."""
+def pad_rows(rows: Sequence[Sequence[int]], width: int) -> tuple[jax.Array, jax.Array]:
+    """Token ids of all rows, int32 `[B, width]` with zeros behind them, and lengths int32 `[B]`."""
+    lengths = np.asarray([len(row) for row in rows], np.int32)
     padded = np.zeros((len(rows), width), np.int32)
     for index, row in enumerate(rows):
         padded[index, : len(row)] = row
-    return padded
+    return jnp.asarray(padded), jnp.asarray(lengths)
 
 
 def padded_width(length: int, max_len: int) -> int:

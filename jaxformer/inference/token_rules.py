@@ -2,16 +2,14 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxformer.functional.checks import static_bool
 from jaxformer.inference.ngrams import repeated_ngrams
-from jaxformer.inference.token_ids import require_int
 
 
 class TokenOptions(TypedDict, total=False):
@@ -72,22 +70,9 @@ class HypothesisRules(TokenRules):
     """Rules for the hypotheses of `beam_search`, which documents them; they also force tokens."""
 
     vocab_size: int
-    max_new_tokens: int
     min_new_tokens: int
-    renormalize: bool = False
-    forced_first_token: int | None = None
-    forced_last_token: int | None = None
-
-    def __post_init__(self) -> None:
-        """Checks ids and renormalize; `beam_search` has checked sizes and lengths."""
-        static_bool("renormalize", self.renormalize)
-        ids = {f"end_tokens[{i}]": token for i, token in enumerate(self.end_tokens)}
-        for name in ("forced_first_token", "forced_last_token"):
-            if getattr(self, name) is not None:
-                ids[name] = getattr(self, name)
-        ids |= {f"forbidden_tokens[{i}]": token for i, token in enumerate(self.forbidden_tokens)}
-        for name, token in ids.items():
-            require_int(name, token, 0, self.vocab_size - 1)
+    renormalize: bool
+    forced_tokens: Mapping[int, int]  # by place in the hypothesis
 
     def log_probs(self, logits: jax.Array, step: jax.Array, hypotheses: jax.Array) -> jax.Array:
         """Log-probabilities of the next token, float32 `[B, V]` in nats; -inf if ruled out."""
@@ -102,12 +87,8 @@ class HypothesisRules(TokenRules):
         new = jnp.where(jnp.isneginf(logits), -jnp.inf, jax.nn.log_softmax(logits, axis=-1))
         if ruled_out is not None:
             new = jnp.where(ruled_out, -jnp.inf, new)
-        # With max_new_tokens=1 both apply; the forced last token wins.
-        for place, token in (
-            (0, self.forced_first_token), (self.max_new_tokens - 1, self.forced_last_token),
-        ):  # fmt: skip
-            if token is not None:
-                new = jnp.where(step == place, _forced(new, token), new)
+        for place, token in self.forced_tokens.items():
+            new = jnp.where(step == place, _forced(new, token), new)
         return new
 
 

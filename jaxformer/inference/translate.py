@@ -3,12 +3,13 @@
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Unpack, cast
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import numpy as np
 from einops import repeat
 from flax import linen as nn
+from flax.core import FrozenDict
 
 from jaxformer.config import BeamSearchConfig
 from jaxformer.errors import ConfigError, DataError
@@ -19,15 +20,15 @@ from jaxformer.inference.decodable import (
     check_decodable,
     check_params,
     decoder_states,
-    scans_layers,
+    empty_cache,
+    encode,
+    params_for_steps,
     with_automatic_attention,
 )
 from jaxformer.inference.token_ids import as_ids, check_sources, pad_rows, require_int, round_up
 from jaxformer.inference.token_rules import TokenOptions
-from jaxformer.models import init_cache
-from jaxformer.models.decoder import computation_dtype
 from jaxformer.models.transformer_inputs import TransformerInputs
-from jaxformer.modules.stacked_layers import Cache, split_layers
+from jaxformer.modules.stacked_layers import Cache
 
 _LENGTH_STEP = 16  # source lengths are rounded up to it, so that few shapes compile
 
@@ -119,19 +120,29 @@ def translate_stream(
             max_new_tokens does not fit the model; the model's logits are NaN or infinite; or a
             source has no translation, because every next token is ruled out.
     """
+    check_decodable(model, "translation", "encoder_decoder")
     check_params(params)
     if not isinstance(search, BeamSearchConfig):
         raise ConfigError(
             f"search must be a BeamSearchConfig, got {search!r}; leave it out for the default"
         )
     check_keywords("translate", options, TokenOptions)
+    require_int("rows", rows, 1)
+    vocab_size, max_len = model.config.vocab_size, model.config.max_len
+    if max_new_tokens is not None and not is_int(max_new_tokens, 1, max_len):
+        raise DataError(f"max_new_tokens must be in 1 .. max_len={max_len}, got {max_new_tokens!r}")
+    if vocab_size is not None and not is_int(start_token, 0, vocab_size - 1):
+        raise DataError(
+            f"start_token must be in 0 .. {vocab_size - 1}, got {start_token!r}; "
+            "take it from the tokenizer of the model"
+        )
+    lengths = check_sources(model.config, sources)
     ends = as_ids("end_tokens", end_tokens)
     forbidden = as_ids("forbidden_tokens", options.get("forbidden_tokens", ()))
     options = {**options, "forbidden_tokens": forbidden}
-    lengths = _check(model, sources, start_token, max_new_tokens, rows)
-    size, max_len = min(rows, len(sources)), model.config.max_len
+    size = min(rows, len(sources))
     model = with_automatic_attention(model)
-    params = params if scans_layers(model) else split_layers(params)
+    params = params_for_steps(model, params)
 
     def translations() -> Iterator[list[tuple[int, list[Hypothesis]]]]:
         for width, indices in _batches(lengths, max_len, size):
@@ -141,21 +152,68 @@ def translate_stream(
             longest = max(2 * width + 16, search.min_new_tokens + 1)
             limit = min(max_len, longest) if max_new_tokens is None else max_new_tokens
             beams = _search(
-                model,
-                params,
-                pad_rows([sources[index] for index in filled], width),  # [B, S]
-                np.asarray([lengths[index] for index in filled], np.int32),
+                model, params, *pad_rows([sources[index] for index in filled], width),
                 np.full(size, start_token, np.int32),
-                search=search,
-                max_new_tokens=limit,
-                end_tokens=ends,
-                options=tuple(options.items()),
-            )
+                options=FrozenDict(
+                    search=search, max_new_tokens=limit, end_tokens=ends, **options
+                ),
+            )  # fmt: skip
             beams = jax.tree.map(np.asarray, beams)
             _check_beams(beams, indices, limit, search, len(forbidden))
             yield [(index, _hypotheses(beams, row, ends)) for row, index in enumerate(indices)]
 
     return translations()
+
+
+def _batches(lengths: list[int], max_len: int, size: int) -> Iterator[tuple[int, list[int]]]:
+    """Batches as (padded width, source indices); the widest, which needs most memory, first."""
+
+    def width(index: int) -> int:
+        return min(round_up(lengths[index], _LENGTH_STEP), max_len)
+
+    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+    for shared, group in itertools.groupby(order, key=width):
+        indices = list(group)
+        for start in range(0, len(indices), size):
+            yield shared, indices[start : start + size]
+
+
+@functools.partial(jax.jit, static_argnames=("model", "options"))
+def _search(
+    model: nn.Module,
+    params: Any,
+    sources: jax.Array,  # int [B, S], padded on the right
+    lengths: jax.Array,  # int [B]
+    start_tokens: jax.Array,  # int [B]
+    *,
+    options: FrozenDict[str, Any],  # keywords of `beam_search`
+) -> Beams:
+    """Beam search for a batch of sources."""
+    batch, beam_size = len(sources), options["search"].beam_size
+
+    def project_encoded(model: nn.Module) -> Cache | None:
+        # Only the cross-attention cache of this pass is used; XLA drops the rest.
+        memory = encode(model, sources, lengths)
+        cache = empty_cache(model, params, batch, 1)
+        return decoder_states(model, start_tokens[:, None], {**memory, "cache": cache}).cross_cache
+
+    # Closed over, not in the search's cache: all beams of a row share it, so it need not be
+    # gathered at every step.
+    cross_cache = jax.tree.map(
+        lambda leaf: repeat(leaf, "b ... -> (b w) ...", w=beam_size),
+        nn.apply(project_encoded, model)({"params": params}),
+    )
+
+    def step(tokens: jax.Array, cache: Cache) -> tuple[jax.Array, Cache | None]:
+        def forward(model: nn.Module) -> tuple[jax.Array, Cache | None]:
+            inputs: TransformerInputs = {"cache": cache, "cross_cache": cross_cache}
+            output = decoder_states(model, tokens[:, None], inputs)
+            return model.logits(output.hidden[:, 0]), output.cache
+
+        return nn.apply(forward, model)({"params": params})
+
+    cache = empty_cache(model, params, batch, options["max_new_tokens"])
+    return beam_search(step, cache, start_tokens, **options)
 
 
 def _check_beams(
@@ -174,91 +232,6 @@ def _check_beams(
                 f"{search.no_repeat_ngram_size} and {num_forbidden} forbidden tokens leave none to "
                 "choose; raise the size, or set it to 0"
             )
-
-
-def _check(
-    model: nn.Module, sources: Sequence[Sequence[int]], start_token: int,
-    max_new_tokens: int | None, rows: int,
-) -> list[int]:  # fmt: skip
-    """Checks arguments that the search itself does not; returns the length of every source."""
-    check_decodable(model, "translation", "encoder_decoder")
-    config = model.config
-    require_int("rows", rows, 1)
-    most = config.max_len
-    if max_new_tokens is not None and not is_int(max_new_tokens, 1, most):
-        raise DataError(f"max_new_tokens must be in 1 .. max_len={most}, got {max_new_tokens!r}")
-    if config.vocab_size is not None and not is_int(start_token, 0, config.vocab_size - 1):
-        raise DataError(
-            f"start_token must be in 0 .. {config.vocab_size - 1}, got {start_token!r}; "
-            "take it from the tokenizer of the model"
-        )
-    return check_sources(config, sources)
-
-
-def _batches(lengths: list[int], max_len: int, size: int) -> Iterator[tuple[int, list[int]]]:
-    """Batches as (padded width, source indices); the widest, which needs most memory, first."""
-
-    def width(index: int) -> int:
-        return min(round_up(lengths[index], _LENGTH_STEP), max_len)
-
-    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
-    for shared, group in itertools.groupby(order, key=width):
-        indices = list(group)
-        for start in range(0, len(indices), size):
-            yield shared, indices[start : start + size]
-
-
-@functools.partial(
-    jax.jit, static_argnames=("model", "search", "max_new_tokens", "end_tokens", "options")
-)
-def _search(
-    model: nn.Module,
-    params: Any,
-    sources: jax.Array,  # int [B, S], padded on the right
-    lengths: jax.Array,  # int [B]
-    start_tokens: jax.Array,  # int [B]
-    *,
-    search: BeamSearchConfig,
-    max_new_tokens: int,
-    end_tokens: tuple[int, ...],
-    options: tuple[tuple[str, Any], ...],  # items of the `TokenOptions`
-) -> Beams:
-    """Beam search for a batch of sources."""
-    config, variables = model.config, {"params": params}
-    empty_cache = functools.partial(
-        init_cache, config, len(sources), dtype=computation_dtype(config, params),
-        scanned=scans_layers(model),
-    )  # fmt: skip
-
-    def project_encoded(model: nn.Module) -> Cache | None:
-        # Only the cross-attention cache of this pass is used; XLA drops the rest.
-        inputs: TransformerInputs = {
-            "encoded": model.encode(sources, lengths=lengths).hidden,
-            "encoded_lengths": lengths,
-            "cache": empty_cache(1),
-        }
-        return decoder_states(model, start_tokens[:, None], inputs).cross_cache
-
-    # Closed over, not in the search's cache: all beams of a row share it, so it need not be
-    # gathered at every step.
-    cross_cache = jax.tree.map(
-        lambda leaf: repeat(leaf, "b ... -> (b w) ...", w=search.beam_size),
-        nn.apply(project_encoded, model)(variables),
-    )
-
-    def step(tokens: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
-        def forward(model: nn.Module) -> tuple[jax.Array, Cache]:
-            inputs: TransformerInputs = {"cache": cache, "cross_cache": cross_cache}
-            output = decoder_states(model, tokens[:, None], inputs)
-            assert output.cache is not None  # a cache was passed
-            return model.logits(output.hidden[:, 0]), output.cache
-
-        return nn.apply(forward, model)(variables)
-
-    return beam_search(
-        step, empty_cache(max_new_tokens), start_tokens, max_new_tokens=max_new_tokens,
-        end_tokens=end_tokens, search=search, **cast(TokenOptions, dict(options)),
-    )  # fmt: skip
 
 
 def _hypotheses(beams: Beams, row: int, end_tokens: tuple[int, ...]) -> list[Hypothesis]:

@@ -1,4 +1,21 @@
-"""What decoding should choose, by plain Python."""
+"""What decoding should choose, by plain Python and full forward passes."""
+
+import jax
+import numpy as np
+
+from jaxformer.models import Decoder
+
+
+def next_logits(config, params):
+    """Logits of the token after given ones, by a full forward pass, padded to one shape."""
+    apply = jax.jit(lambda tokens: Decoder(config).apply({"params": params}, tokens).logits[0])
+
+    def at_end(tokens):
+        padded = np.zeros((1, config.max_len), np.int32)
+        padded[0, : len(tokens)] = tokens
+        return np.array(apply(padded)[len(tokens) - 1])
+
+    return at_end
 
 
 def repeated_by_hand(tokens, size):

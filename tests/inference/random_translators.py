@@ -3,11 +3,11 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxformer.config import ModelConfig, RelativeConfig
 from jaxformer.models import EncoderDecoder
+from tests import option_sets
 
 START, END, VOCAB = 0, 1, 13
 SHARED = ModelConfig(
@@ -24,15 +24,7 @@ SEPARATE = ModelConfig(
 
 @functools.cache
 def random_params(config, seed=1):
-    """Parameters in which no scale is 1 and no bias 0, or they could be left out."""
-    shapes = jax.eval_shape(EncoderDecoder(config).init_params, jax.random.key(0))
-    rng = np.random.default_rng(seed)
-
-    def draw(path, leaf):
-        centre = 1.0 if path[-1].key.endswith("scale") else 0.0
-        return jnp.asarray(centre + config.init_std * rng.standard_normal(leaf.shape), leaf.dtype)
-
-    return jax.tree_util.tree_map_with_path(draw, shapes)
+    return option_sets.random_params(config, seed, EncoderDecoder)
 
 
 @functools.cache

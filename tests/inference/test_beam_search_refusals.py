@@ -10,9 +10,14 @@ from jaxformer.errors import ConfigError, DataError, ShapeError
 from tests.inference.beams_by_hand import search_with
 
 
+def uniform(tokens, cache):
+    return jnp.zeros((len(tokens), 5)), cache
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"step": None}, "step_fn must be a function, got None"),
         ({"forced_first_token": 9}, "forced_first_token must be .* got 9"),
         ({"forced_last_token": -1}, "forced_last_token must be .* got -1"),
         ({"forbidden_tokens": 1}, "forbidden_tokens must be a list of token ids, got 1"),
@@ -36,11 +41,9 @@ from tests.inference.beams_by_hand import search_with
     ],
 )  # fmt: skip
 def test_beam_search_refuses_impossible_options(options, message):
+    options = {"step": uniform, "beam_size": 2, "max_new_tokens": 3, "end_tokens": [0], **options}
     with pytest.raises(ConfigError, match=message):
-        search_with(
-            lambda tokens, cache: (jnp.zeros((len(tokens), 5)), cache), (), np.zeros(1, int),
-            **{"beam_size": 2, "max_new_tokens": 3, "end_tokens": [0], **options},
-        )  # fmt: skip
+        search_with(cache=(), start=np.zeros(1, int), **options)
 
 
 @pytest.mark.parametrize(
@@ -64,10 +67,7 @@ def test_beam_search_refuses_impossible_options(options, message):
 )  # fmt: skip
 def test_beam_search_refuses_arrays_that_do_not_fit(step, cache, start, message):
     with pytest.raises(ShapeError, match=message):
-        search_with(
-            step or (lambda tokens, cache: (jnp.zeros((len(tokens), 5)), cache)), cache, start,
-            beam_size=2, max_new_tokens=3, end_tokens=[0],
-        )  # fmt: skip
+        search_with(step or uniform, cache, start, beam_size=2, max_new_tokens=3, end_tokens=[0])
 
 
 @pytest.fixture(scope="module")
@@ -101,14 +101,14 @@ def test_beam_search_scores_of_damaged_logits_are_nan(with_value, value):
         assert beams.scores[row].tolist() == beams.log_probs[row].tolist() == [0, -jnp.inf]
 
 
-def test_beam_search_raises_where_logits_are_damaged_and_it_can():
+@pytest.mark.parametrize("forced", [{}, {"forced_first_token": 1, "max_new_tokens": 1}])
+def test_beam_search_raises_where_logits_are_damaged_and_it_can(forced):
     def step(tokens, cache):
         return jnp.where(cache[:, None] == 1, jnp.nan, jnp.zeros((len(tokens), 3))), cache
 
     with pytest.raises(DataError, match="logits of step_fn are NaN or \\+inf in row 1; the model"):
-        search_with(
-            step, np.arange(2), np.zeros(2, int), beam_size=2, max_new_tokens=3, end_tokens=[0]
-        )
+        options = {"beam_size": 2, "max_new_tokens": 3, "end_tokens": [0], **forced}
+        search_with(step, np.arange(2), np.zeros(2, int), **options)
 
 
 def test_beam_search_ignores_logits_of_what_does_not_run(with_value):
@@ -116,8 +116,3 @@ def test_beam_search_ignores_logits_of_what_does_not_run(with_value):
     clean, leftover = with_value(0.0, 9, 0), with_value(jnp.nan, 1, 0)
     assert np.isfinite(clean.scores[1]).all()
     chex.assert_trees_all_equal(leftover, clean)
-
-
-def test_beam_search_refuses_what_is_no_function():
-    with pytest.raises(ConfigError, match="step_fn"):
-        search_with(None, (), np.zeros(1, int), beam_size=2, max_new_tokens=3, end_tokens=[0])

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxformer.errors import DataError
 from tests.inference.beams_by_hand import (
     END,
     assert_same_hypotheses,
@@ -74,14 +73,3 @@ def test_beam_search_repeats_no_ngram_and_ends_late_enough(size, least, rescale)
         assert_same_hypotheses(beams, row, expected)
         changed += expected != everything(*arguments)
     assert changed > batch // 2  # or the test shows nothing
-
-
-def test_beam_search_raises_for_damaged_logits_of_a_forced_token():
-    def step(tokens, cache):
-        return jnp.full((len(tokens), 3), jnp.nan), cache
-
-    with pytest.raises(DataError, match="NaN"):
-        search_with(
-            step, (), jnp.array([0]), beam_size=1, max_new_tokens=1, end_tokens=[0],
-            forced_first_token=1,
-        )  # fmt: skip

@@ -1,10 +1,10 @@
 import jax
 import pytest
 
-from jaxformer.config import ModelConfig, SamplingConfig
+from jaxformer.config import SamplingConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.inference import generate
-from jaxformer.models import Decoder, EncoderDecoder
+from jaxformer.models import EncoderDecoder
 from tests.inference.by_hand import greedy
 from tests.inference.random_translators import (
     SEPARATE,
@@ -54,9 +54,3 @@ def test_greedy_equals_a_full_pass_per_token():
 def test_impossible_requests_are_refused(arguments, error, message):
     with pytest.raises(error, match=message):
         continue_(**arguments)
-
-
-def test_decoders_have_no_sources():
-    decoder = ModelConfig(vocab_size=VOCAB, max_len=50, num_layers=1, d_model=4, num_heads=2)
-    with pytest.raises(ConfigError, match="got 3 for Decoder"):
-        generate(Decoder(decoder), {}, PROMPTS, sources=SOURCES, rng=RNG, max_new_tokens=6)

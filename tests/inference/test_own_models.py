@@ -14,7 +14,7 @@ from jaxformer.inference import generate, generate_stream, translate, translate_
 from jaxformer.inference.decodable import with_automatic_attention
 from jaxformer.models import Decoder, Encoder, EncoderDecoder, Transformer
 from tests.inference import random_translators
-from tests.inference.by_hand import greedy
+from tests.inference.by_hand import greedy, next_logits
 from tests.inference.random_translators import END, SEPARATE, START, full_logits
 from tests.option_sets import random_params
 
@@ -92,13 +92,7 @@ def test_own_decoder_continues_as_its_full_pass_would(params, kind):
     model, params_of_model = Subclass(CONFIG), params
     if kind == "wrapper":
         model, params_of_model = Wrapper(Decoder(CONFIG)), {"inner": params, "bias": BIAS}
-    apply = jax.jit(lambda tokens: Decoder(CONFIG).apply({"params": params}, tokens).logits[0])
-
-    def logits_of(tokens):
-        padded = np.zeros((1, CONFIG.max_len), np.int32)
-        padded[0, : len(tokens)] = tokens
-        return np.asarray(apply(padded))[len(tokens) - 1]
-
+    logits_of = next_logits(CONFIG, params)
     expected = [greedy(lambda t: logits_of(t) + BIAS, prompt, NEW) for prompt in PROMPTS]
     options = {"max_new_tokens": NEW, "sampling": GREEDY, "rng": RNG}
     assert [

@@ -38,10 +38,6 @@ def test_top_k_keeps_the_k_largest(logits, k):
     assert kept(keep_top_k(jnp.asarray(logits), k)) == set(np.argsort(-logits)[:k].tolist())
 
 
-def test_top_p_of_0_keeps_the_most_probable():
-    assert kept(keep_top_p(jnp.array([1.0, 3.0, 2.0]), 0)) == {1}
-
-
 @pytest.mark.essential
 @settings(deadline=None)
 @given(LOGITS, st.floats(0.05, 0.95))
@@ -95,21 +91,16 @@ def test_filters_leave_the_kept_logits_as_they_are():
         np.testing.assert_array_equal(filtered[finite], logits[finite])
 
 
-def test_neutral_settings_keep_everything():
+def test_neutral_settings_keep_everything_and_p_of_0_one_token():
     logits = jnp.array([2.0, 1.0, -jnp.inf])
     np.testing.assert_array_equal(keep_top_p(logits, 1.0), logits)
     np.testing.assert_array_equal(keep_min_p(logits, 0.0), logits)
+    assert kept(keep_top_p(logits, 0.0)) == {0}  # the most probable always stays
 
 
 def test_repetition_penalty_lowers_both_signs():
     logits, seen = jnp.array([3.0, -3.0, 3.0, -3.0]), jnp.array([True, True, False, False])
     assert penalize_repetition(logits, seen, 1.5).tolist() == [2.0, -4.5, 3.0, -3.0]
-
-
-def test_zero_temperature_is_greedy():
-    rngs = jax.random.split(jax.random.key(0), 2)
-    logits = jnp.array([[0.0, 5.0, 4.9], [1.0, 0.0, -1.0]])
-    assert sample(logits, rngs, SamplingConfig(temperature=0)).tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -134,29 +125,24 @@ def test_row_that_no_token_can_be_drawn_from_gives_none(temperature, bad, vocab_
         (lambda x: keep_top_k(x, 2.0), "k must be an int at least 1, got 2.0"),
         (lambda x: penalize_repetition(x, x > 1, 0), "penalty must be positive, got 0"),
         (lambda x: penalize_repetition(x, x > 1, jnp.nan), "penalty must be a Python number"),
+        (lambda x: sample(jnp.ones((2, 5)), RNGS, None), "must be a SamplingConfig, got None"),
+        (
+            lambda x: sample(jnp.ones((2, 5)), RNGS, SamplingConfig(repetition_penalty=2.0)),
+            "needs seen, got repetition_penalty=2.0 without",
+        ),
     ],
 )
-def test_impossible_filters_are_refused(call, message):
+def test_impossible_settings_are_refused(call, message):
     with pytest.raises(ConfigError, match=message):
         call(jnp.arange(3.0))
 
 
-@pytest.mark.parametrize(
-    ("sampling", "message"),
-    [
-        (None, "sampling must be a SamplingConfig, got None"),
-        (SamplingConfig(repetition_penalty=2.0), "needs seen, got repetition_penalty=2.0 without"),
-    ],
-)
-def test_what_cannot_be_sampled_by_is_refused(sampling, message):
-    with pytest.raises(ConfigError, match=message):
-        sample(jnp.ones((2, 5)), RNGS, sampling)
-
-
-def test_greedy_obeys_the_repetition_penalty():
-    rngs, seen = jax.random.split(jax.random.key(0), 1), jnp.array([[False, True]])
+def test_zero_temperature_is_greedy_also_with_a_repetition_penalty():
+    logits = jnp.array([[3.0, 5.0, 4.9], [1.0, 0.0, -1.0]])
+    assert sample(logits, RNGS, SamplingConfig(temperature=0)).tolist() == [1, 0]
     sampling = SamplingConfig(temperature=0, repetition_penalty=2.0)
-    assert sample(jnp.array([[3.0, 5.0]]), rngs, sampling, seen).tolist() == [0]
+    seen = jnp.array([[False, True, True], [False, True, True]])
+    assert sample(logits, RNGS, sampling, seen).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(
