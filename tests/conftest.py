@@ -143,6 +143,28 @@ def bucket(emulator, monkeypatch):
     return as_path(f"gs://{emulator.add_bucket()}")
 
 
+@pytest.fixture(scope="session")
+def hub_on_this_machine():
+    """A Hugging Face Hub, and its URL."""
+    from tests.hub import Hub
+
+    hub = Hub()
+    with hub.running() as url:
+        yield hub, url
+
+
+@pytest.fixture
+def hub(hub_on_this_machine, monkeypatch):
+    """The Hub that huggingface_hub asks; each test has repositories of its own."""
+    from huggingface_hub import constants
+
+    hub, url = hub_on_this_machine
+    template = url + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "ENDPOINT", url)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    return hub
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _drop_compiled_programs():
     """Frees what a file has compiled: of all together Linux would not allow the memory maps."""

@@ -110,9 +110,10 @@ class DataConfig(Config):
             objects with role and content; messages of the role assistant are answers. "pairs": one
             file of source, tab, target per line; or a file of sources and one of targets, line by
             line. "labelled": text, tab, label per line. Text files whose names end in .gz, .bz2,
-            or .xz (or .zst) are decompressed. All but token ids may be in buckets, such
-            as `gs://bucket/corpus/*.jsonl`, and are streamed (needs `pip
-            install "jaxformer[gcs]"`).
+            or .xz (or .zst) are decompressed. All but token ids may be streamed: from data sets at
+            the Hugging Face Hub, such as `hf://datasets/OWNER/NAME@REVISION/data/*.parquet`, and
+            from buckets, such as `gs://bucket/corpus/*.jsonl` (needs `pip install
+            "jaxformer[gcs]"`).
         field: name, for "files", of the JSON key, or the Parquet or Arrow column, that holds the
             text.
         dtype: type of the numbers of .bin files without a header, for "tokens". With "auto", they
