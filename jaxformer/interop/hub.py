@@ -1,4 +1,4 @@
-"""Download of models from the Hugging Face Hub."""
+"""Models at the Hugging Face Hub: download and upload."""
 
 import functools
 import os
@@ -8,7 +8,7 @@ import sys
 
 import huggingface_hub
 
-from jaxformer.errors import CheckpointError, first_line
+from jaxformer.errors import CheckpointError, ConfigError, first_line
 from jaxformer.storage import as_path, lexists
 
 _ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -49,4 +49,33 @@ def _download(name: str) -> pathlib.Path:
         raise CheckpointError(
             f"there is no folder {name}, and the model with that id cannot be downloaded: "
             f"{first_line(error)}; check the name and the network connection"
+        ) from error
+
+
+def check_model_id(name: str) -> None:
+    """Raises ConfigError for a name that no model at the Hub can have."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise ConfigError(
+            f"the id of a model must be like OWNER/MODEL, got {name!r}: {error}"
+        ) from None
+
+
+def upload(folder: pathlib.Path, name: str) -> str:
+    """Uploads a folder as the model OWNER/MODEL, which is made if it is missing; returns the URL.
+
+    Raises CheckpointError, with the reason and a command that tries again, if that fails.
+    """
+    api = huggingface_hub.HfApi()
+    try:
+        api.create_repo(name, exist_ok=True)
+        return str(api.upload_folder(repo_id=name, folder_path=folder))
+    except Exception as error:  # the network, the Hub or the login may fail in any way
+        raise CheckpointError(
+            f"{folder} was written, but cannot be uploaded to {name}: {first_line(error)}; log in "
+            f"with: hf auth login, and try again with: hf upload {name} {folder}"
         ) from error

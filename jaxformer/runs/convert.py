@@ -15,7 +15,9 @@ from jaxformer.interop import (
     save_huggingface,
     save_params,
 )
+from jaxformer.interop.hub import check_model_id, upload
 from jaxformer.runs.folder.files import CHECKPOINTS, DataSummary, require_free, start_folder
+from jaxformer.runs.model_card import write_model_card
 from jaxformer.runs.opening import open_run
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.weights.huggingface import is_huggingface
@@ -36,6 +38,7 @@ def convert(
     target_language: str | None = None,
     base: str | os.PathLike[str] | None = None,
     adapter: bool = False,
+    push: str | None = None,
 ) -> str:
     """Converts a run to a Hugging Face folder, or a Hugging Face folder to a run.
 
@@ -55,12 +58,14 @@ def convert(
         base: as in `open_run`.
         adapter: whether to write only the matrices of a run with LoRA, which started from a Hugging
             Face folder, as an adapter that PEFT loads.
+        push: id of a model at Hugging Face, OWNER/MODEL, as which the folder of a run is uploaded,
+            with a model card: its config, data, validation loss, and commands.
 
     Returns:
         A line that says what was written.
 
     Raises:
-        CheckpointError: the source is damaged, or the target exists.
+        CheckpointError: the source is damaged, the target exists, or the upload fails.
         ConfigError: no Hugging Face model type can represent the model, or an option is for another
             kind of target.
         OSError: a file cannot be written.
@@ -71,6 +76,7 @@ def convert(
         ("model_type", model_type, not (to_file or imports or adapter)),
         ("adapter", adapter, not (to_file or imports)),
         ("dtype", dtype, not adapter),
+        ("push", push, not (to_file or imports or adapter)),
         ("ignore", ignore, not adapter),
         ("source_language", source_language, not (to_file or adapter)),
         ("target_language", target_language, not (to_file or adapter)),
@@ -79,6 +85,8 @@ def convert(
             raise ConfigError(
                 f"{name} has no effect on what is written here, got {value}; remove it"
             )
+    if push is not None:
+        check_model_id(push)
     if not to_file:
         require_free(target, "target")
     if adapter:
@@ -93,7 +101,10 @@ def convert(
     if imports:
         return _write_run(model, target)
     written = save_huggingface(target, model.to_huggingface(), model_type=model_type, dtype=dtype)
-    return f"wrote a model of type {written} to {target}"
+    if push is None:
+        return f"wrote a model of type {written} to {target}"
+    write_model_card(target, push, model, source)
+    return f"wrote a model of type {written} to {target}, and uploaded it: {upload(target, push)}"
 
 
 def _write_adapter(source: RunWeights, target: pathlib.Path) -> str:

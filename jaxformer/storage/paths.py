@@ -14,7 +14,14 @@ _PACKAGES = {"gs": "gcsfs", "s3": "s3fs", "az": "adlfs", "hf": "huggingface_hub"
 _LIKE_URL = re.compile(r"[A-Za-z][A-Za-z0-9+]+://")
 # pathlib joins the slashes: str(pathlib.Path("gs://a/b")) is "gs:/a/b".
 _URL = re.compile(rf"(?P<scheme>{'|'.join(_PACKAGES)}):/{{1,2}}(?P<key>[^/].*)", re.DOTALL)
-_VERSIONS = ("generation", "etag", "ETag", "mtime", "LastModified", "blob_id")  # keys of file systems
+_VERSIONS = (
+    "generation",
+    "etag",
+    "ETag",
+    "mtime",
+    "LastModified",
+    "blob_id",
+)  # keys of file systems
 
 
 def as_path(path: str | os.PathLike[str]) -> pathlib.Path:
@@ -23,8 +30,8 @@ def as_path(path: str | os.PathLike[str]) -> pathlib.Path:
     url = _URL.fullmatch(text)
     if url is None and _LIKE_URL.match(text):
         raise ConfigError(
-            f"a path in a bucket must be like gs://bucket/folder, or with s3://, az:// or hf://, got "
-            f"{text!r}; correct it"
+            "a path in a bucket must be like gs://bucket/folder, or with s3://, az:// or hf://, "
+            f"got {text!r}; correct it"
         )
     if url is None:
         return pathlib.Path(path)

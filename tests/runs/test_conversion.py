@@ -1,5 +1,7 @@
 """Conversion between runs, folders of Hugging Face, and files of parameters."""
 
+import dataclasses
+import re
 import shutil
 
 import jax
@@ -8,7 +10,7 @@ import pytest
 
 from jaxformer import runs
 from jaxformer.cli import main
-from jaxformer.config import SamplingConfig
+from jaxformer.config import SamplingConfig, load_config
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.inference import generate
 from jaxformer.interop import (
@@ -45,6 +47,36 @@ def test_chat_template_of_a_folder_comes_along(folders, tmp_path, capsys):
     assert "to have messages answered: jaxformer generate" in again.uses[1]
     with pytest.raises(ConfigError, match="is a language model without a chat template"):
         runs.open_run(folders("gpt2")[0]).chat([message])
+
+
+def test_export_is_pushed_with_a_card(source, hub, tmp_path, monkeypatch):
+    """The card's config is that of the run, and the model can be opened by its id."""
+    monkeypatch.setenv("HF_TOKEN", "hf_of_a_user")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    line = runs.convert(source, tmp_path / "out", push="owner/sentences")
+    assert "/owner/sentences/commit/" in line
+    card = hub.files("models/owner/sentences")["README.md"].decode()
+    assert card == (tmp_path / "out" / "README.md").read_text()
+    assert "- validation loss: " in card and "- steps: 4" in card
+    assert "- to continue text: `jaxformer generate owner/sentences TEXT`" in card
+    (tmp_path / "config.toml").write_text(re.search("```toml\n(.*)```", card, re.DOTALL)[1])
+    run, config = runs.open_run(source), load_config(tmp_path / "config.toml")
+    assert dataclasses.replace(config, out=run.config.out) == run.config
+    monkeypatch.chdir(tmp_path)
+    again = runs.open_run("owner/sentences")
+    assert again.encode("the cat").tolist() == run.encode("the cat").tolist()
+    jax.tree.map(np.testing.assert_array_equal, again.params, run.params)
+
+
+def test_export_that_cannot_be_pushed_stays(source, hub, tmp_path, monkeypatch):
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "token"))
+    with pytest.raises(CheckpointError, match=r"out was written, but .* hf upload owner/none "):
+        runs.convert(source, tmp_path / "out", push="owner/none")
+    runs.open_run(tmp_path / "out")
+    with pytest.raises(ConfigError, match="must be like OWNER/MODEL, got 'a b'"):
+        runs.convert(source, tmp_path / "new", push="a b")
+    assert not (tmp_path / "new").exists()
 
 
 def test_translator_that_was_trained_here_is_exported_with_how_it_decodes(tmp_path):
@@ -116,6 +148,8 @@ def test_run_is_written_as_the_family_that_it_was_loaded_as(folders, tmp_path):
         ("hf", False, {"adapter": True, "source_language": "en"}, "source_language has no ef"),
         ("hf", False, {"adapter": True, "target_language": "de"}, "target_language has no ef"),
         ("a.safetensors", True, {"base": "base"}, "base can only be set for a run, got base"),
+        ("run", True, {"push": "owner/run"}, "push has no effect on what is written here"),
+        ("hf", False, {"adapter": True, "push": "owner/run"}, "push has no effect on what is"),
         ("run", True, {"step": 1}, "step can only be set for a run, got 1"),
         ("a.safetensors", False, {"dtype": "bfloat16"}, "dtype can only be set for a Hugging"),
         ("hf", False, {"target_language": "de"}, "target_language can only be set for a Hugging"),

@@ -75,6 +75,7 @@ def convert(
     dtype: Literal["float32", "bfloat16"] | None = None,
     ignore: tuple[str, ...] = (),
     adapter: bool = False,
+    push: str | None = None,
     weights: ModelSource,
 ) -> None:
     """Convert a run to a Hugging Face folder, or back.
@@ -91,12 +92,14 @@ def convert(
         dtype: dtype of the written parameters; unchanged if not set.
         ignore: for a Hugging Face folder: generation settings that you know to be irrelevant.
         adapter: write only the matrices of a LoRA run, as an adapter that PEFT loads.
+        push: id OWNER/MODEL as which the folder of a run is uploaded to Hugging Face, with a model
+            card.
     """
     from jaxformer import runs
 
     line = runs.convert(
         source, target, model_type=model_type, dtype=dtype, ignore=ignore, adapter=adapter,
-        **vars(weights),
+        push=push, **vars(weights),
     )  # fmt: skip
     show(line)
 
