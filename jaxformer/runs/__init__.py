@@ -3,6 +3,7 @@
 from jaxformer.runs.convert import convert
 from jaxformer.runs.data.view import DataView, SharedTexts
 from jaxformer.runs.folder.files import Verified, read_run_config, verify_run
+from jaxformer.runs.harness import evaluate_tasks, harness_model
 from jaxformer.runs.inspection import DataReport, inspect_data
 from jaxformer.runs.opening import open_run
 from jaxformer.runs.positions import Positions, model_positions
@@ -50,6 +51,8 @@ __all__ = [
     "Translator",
     "Verified",
     "convert",
+    "evaluate_tasks",
+    "harness_model",
     "inspect_data",
     "model_positions",
     "open_run",

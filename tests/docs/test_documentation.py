@@ -16,6 +16,7 @@ import unittest.mock
 import jax
 import pytest
 
+from jaxformer import runs
 from jaxformer.cli import main
 from jaxformer.cli.commands import COMMANDS
 from jaxformer.cli.commands.sweep import read_sweep
@@ -125,8 +126,9 @@ def trained(tmp_path_factory):
 def test_python_cells_run_and_print_what_follows_them(page, capsys, trained, monkeypatch):
     """All of a page in one namespace, as a reader would run them."""
     content, namespace = read(page), {"__name__": "__main__"}
-    for name in ("mlflow", "wandb"):  # which the library does not need
+    for name in ("lm_eval", "mlflow", "wandb"):  # which the library does not need
         monkeypatch.setitem(sys.modules, name, unittest.mock.Mock())
+    monkeypatch.setattr(runs, "harness_model", unittest.mock.Mock())
     monkeypatch.chdir(trained)
     # The rank promotion that tests forbid is a reader's default.
     with jax.numpy_rank_promotion("allow"):
@@ -157,6 +159,7 @@ def test_commands_run(page, trained, monkeypatch, emulator):
             continue
         with monkeypatch.context() as patch:
             patch.chdir(trained)
+            patch.setattr(runs, "evaluate_tasks", lambda *_, **__: "")  # needs lm-eval
             main([command, *words[: words.index(">") if ">" in words else None]])
 
 

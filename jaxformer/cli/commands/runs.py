@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from jaxformer.cli.inputs import ModelSource, Opening
 from jaxformer.cli.terminal import show, wrapped
 from jaxformer.config import ready_configs
+from jaxformer.config.checks import PositiveInt
 from jaxformer.config.files import ready_hint
 from jaxformer.errors import ConfigError
 
@@ -42,8 +43,16 @@ def _purpose(text: str) -> str:
     return f"{sentence} Time: {time[1]}." if time else sentence
 
 
-def evaluate(run: pathlib.Path, *, data: tuple[pathlib.Path, ...] = (), opening: Opening) -> None:
-    """Measure a trained run on its validation data, or on other data.
+def evaluate(
+    run: pathlib.Path,
+    *,
+    data: tuple[pathlib.Path, ...] = (),
+    tasks: tuple[str, ...] = (),
+    include: pathlib.Path | None = None,
+    limit: PositiveInt | None = None,
+    opening: Opening,
+) -> None:
+    """Measure a trained run on its validation data, on other data, or on standard tasks.
 
     Prints the loss. For a translator, also prints BLEU and chrF (install jaxformer[eval]) and the
     share of exact translations; for a classifier, the accuracy.
@@ -53,8 +62,22 @@ def evaluate(run: pathlib.Path, *, data: tuple[pathlib.Path, ...] = (), opening:
         data: files to measure on, in the format of the training data: text files; TSV files of
             pairs, or an aligned file per language; TSV files of text and label. The validation data
             if not set.
+        tasks: names of tasks of lm-evaluation-harness, such as lambada_openai piqa (install
+            jaxformer[harness]).
+        include: folder with tasks of your own, as YAML files of lm-evaluation-harness.
+        limit: largest number of examples of each task.
     """
-    print_evaluation(opening.open(run), data)
+    if not tasks:
+        for name, value in (("include", include), ("limit", limit)):
+            if value is not None:
+                raise ConfigError(f"--{name} is for --tasks, got {value} without it; name tasks")
+        return print_evaluation(opening.open(run), data)
+    if data:
+        raise ConfigError(f"--tasks have data of their own, got --data {data[0]}; omit one of both")
+    from jaxformer import runs
+
+    model = opening.open(run).require(runs.LanguageModel)
+    show(runs.evaluate_tasks(model, tasks, include=include, limit=limit))
 
 
 def print_evaluation(model: "TextModel", data: Sequence[pathlib.Path] = ()) -> None:
