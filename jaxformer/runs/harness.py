@@ -20,7 +20,8 @@ from jaxformer.runs.text_models.language_model import LanguageModel
 from jaxformer.text import IGNORE
 
 _ROWS = 8  # sequences that are scored at a time
-_NEW_TOKENS = 256  # of a continuation, unless a task says
+# Names that tasks give to the largest number of new tokens.
+_NEW_TOKENS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 
 
 def harness_model(model: LanguageModel) -> Any:
@@ -153,10 +154,11 @@ class _Answers:
         return [self._continuation(*request.args) for request in requests]
 
     def _continuation(self, context: str, options: dict[str, Any]) -> str:
-        from lm_eval.models.utils import normalize_gen_kwargs
-
-        options = normalize_gen_kwargs(options, _NEW_TOKENS)
-        new, room, tokenizer = options["max_gen_toks"], self.model.max_len, self.model.tokenizer
+        until = options.get("until", [])
+        stops = [until] if isinstance(until, str) else until
+        new = next((options[name] for name in _NEW_TOKENS if options.get(name)), 256)
+        temperature = options.get("temperature", 0.0) if options.get("do_sample", True) else 0.0
+        room, tokenizer = self.model.max_len, self.model.tokenizer
         if new >= room:
             raise ConfigError(
                 f"a task must ask for fewer tokens than max_len={room}, got {new}; set "
@@ -166,7 +168,7 @@ class _Answers:
         chunks = generate_stream(
             self.model.module, self.model.params, [ids], max_new_tokens=new,
             rng=jax.random.key(0),
-            sampling=SamplingConfig(temperature=options.get("temperature", 0.0)),
+            sampling=SamplingConfig(temperature=temperature),
             stop_tokens=self.model.in_vocabulary(self.model.stop_tokens),
             vocab_size=tokenizer.vocab_size,
         )  # fmt: skip
@@ -175,7 +177,6 @@ class _Answers:
         for (tokens,) in chunks:
             continuation += tokens.tolist()
             text = tokenizer.decode(continuation)
-            stops = (stop for stop in options["until"] if stop and stop in text)
-            if places := [text.find(stop) for stop in stops]:
+            if places := [text.find(stop) for stop in stops if stop and stop in text]:
                 return text[: min(places)]
         return text

@@ -1,6 +1,7 @@
 """lm-evaluation-harness gives models the figures of the same weights in transformers."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from jaxformer import runs
 from jaxformer.cli import main
 from jaxformer.errors import ConfigError
+from jaxformer.runs import harness
 from tests.runs import pretrained_folders
 
 WORDS = pretrained_folders.WORDS
@@ -72,6 +74,7 @@ test_split: test
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parity
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_figures_are_those_of_transformers(folders, tasks, family, capsys, monkeypatch):
@@ -109,8 +112,49 @@ def test_figures_are_those_of_transformers(folders, tasks, family, capsys, monke
         runs.evaluate_tasks(model.model, ["chioces"])
 
 
+def test_scores_are_those_of_the_model(folders):
+    """Also of more texts than are scored at a time, and of a context that is too long."""
+    model = runs.open_run(folders("llama")[0])
+    answers, texts = harness._Answers(model), [" ".join(WORDS[: 1 + i % 5]) for i in range(11)]
+    prompts = [" ".join(WORDS[i:]) for i in range(11)]
+    encoded = [
+        (None, answers.tok_encode(prompt), answers.tok_encode(text, add_special_tokens=False))
+        for prompt, text in zip(prompts, texts, strict=True)
+    ]
+    scores = answers._loglikelihood_tokens(encoded)
+    expected = model.log_likelihood(texts, prompts=prompts)
+    np.testing.assert_allclose(
+        [nats for nats, _ in scores], [score.log_likelihood for score in expected], rtol=1e-5
+    )
+    _, context, text = encoded[0]
+    ((cut, _),) = answers._loglikelihood_tokens([(None, [5] * 60 + context, text)])
+    ((same, _),) = answers._loglikelihood_tokens([(None, ([5] * 60 + context)[-34:], text)])
+    assert model.max_len == 40 and cut != same
+    most = 41 - len(text)
+    ((same, _),) = answers._loglikelihood_tokens([(None, ([5] * 60 + context)[-most:], text)])
+    assert cut == pytest.approx(same, rel=1e-6)
+
+
+def test_continuation_ends_before_a_stop_text_and_is_the_greedy_one(folders):
+    model = runs.open_run(folders("llama")[0])
+    answers, options = harness._Answers(model), {"until": [], "max_gen_toks": 9}
+    whole = answers._continuation("the cat", options)
+    expected = model.generate("the cat", max_new_tokens=9, temperature=0.0)
+    assert whole == expected.strip() and " " in whole
+    stop = whole.split()[-1]
+    cut = answers._continuation("the cat", options | {"until": ["nothing", stop]})
+    assert cut == whole[: whole.index(stop)]
+    ids = answers.tok_encode(whole, add_special_tokens=False)
+    for tokens, is_greedy in ((ids, True), ([*ids[:-1], 5], False)):
+        ((_, greedy),) = answers._loglikelihood_tokens(
+            [(None, answers.tok_encode("the cat"), tokens)]
+        )
+        assert greedy is is_greedy
+    with pytest.raises(ConfigError, match="must ask for fewer tokens than max_len=40, got 40"):
+        answers._continuation("the cat", {"until": [], "max_gen_toks": 40})
+
+
 def test_missing_package_is_named(folders, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "lm_eval", None)
-    monkeypatch.setitem(__import__("sys").modules, "lm_eval.api.model", None)
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
     with pytest.raises(ConfigError, match=r'pip install "jaxformer\[harness\]"'):
         runs.harness_model(runs.open_run(folders("gpt2")[0]))
