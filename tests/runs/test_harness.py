@@ -35,7 +35,7 @@ metric_list: [{metric: word_perplexity}, {metric: bits_per_byte}]
 """,
     "answers": """
 output_type: generate_until
-doc_to_text: "{{context}}"
+doc_to_text: "the {{context}}"
 doc_to_target: "{{choices[answer]}}"
 generation_kwargs: {until: [" dog", "mat"], max_gen_toks: 6, do_sample: false}
 metric_list: [{metric: exact_match}]
