@@ -103,8 +103,14 @@ class _Answers:
         return self.model.tokenizer.end_of_text
 
     @property
-    def prefix_token_id(self) -> int | None:
-        return next(iter(self.model.surrounding_tokens.before), self.eot_token_id)
+    def prefix_token_id(self) -> int:
+        token = next(iter(self.model.surrounding_tokens.before), self.eot_token_id)
+        if token is None:
+            raise ConfigError(
+                "a text without context needs a token before it, got a tokenizer without a start "
+                "and an end of text; set tokenizer.end_of_text"
+            )
+        return token
 
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, **_: Any
