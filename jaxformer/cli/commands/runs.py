@@ -52,7 +52,7 @@ def evaluate(
     limit: PositiveInt | None = None,
     opening: Opening,
 ) -> None:
-    """Measure a trained run on its validation data, on other data, or on standard tasks.
+    """Measure a run on validation data, other data, or standard tasks.
 
     Prints the loss. For a translator, also prints BLEU and chrF (install jaxformer[eval]) and the
     share of exact translations; for a classifier, the accuracy.
