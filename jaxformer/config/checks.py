@@ -123,13 +123,15 @@ class Key(NamedTuple):
                 hint = suggestion(str(value), names)
                 raise ConfigError(f"{name} must be one of {', '.join(names)}, got {value!r}{hint}")
         elif (element := self.element) is not None:
-            kind = element.members[0]
+            kind = str if element.choices else element.members[0]
             if not isinstance(value, tuple) or not all(_is_of(kind, item) for item in value):
                 items = TYPE_NAMES.get(kind, kind.__name__)
                 raise ConfigError(
                     f"{name} must be a tuple whose items are each {items}, got {name}={value!r}; "
                     "write (ITEM,) for one"
                 )
+            if element.choices:
+                value = tuple(map(element.checked, value))
         elif member in TYPE_NAMES:
             prefix = f"{name}=" if name.isidentifier() else ""  # neither a flag nor a dotted key
             if not _is_of(member, value):

@@ -18,6 +18,8 @@ from jaxformer.config.checks import (
 MESH_AXES = ("data", "fsdp", "expert", "sequence", "tensor")
 """Axes of a mesh, in the order of communication between their devices, least first."""
 
+Tracker = Literal["wandb", "mlflow", "trackio", "csv"]
+
 _MAX_CPU_DEVICES = 1024  # each has threads of its own
 
 
@@ -41,6 +43,9 @@ class LoopConfig(Config):
         average_decay: decay per step of an exponential moving average of the parameters,
             usually 0.999. Validation, samples and the opened run then use the average. For the
             first 1 / (1 - average_decay) steps it is the plain mean. Default: no average.
+        log_to: tools that get the metrics, besides metrics.jsonl: "wandb" (Weights & Biases),
+            "mlflow", "trackio", each by its package, or "csv" for metrics.csv in the run folder. A
+            resumed run goes on there.
     """
 
     steps: PositiveInt
@@ -51,6 +56,7 @@ class LoopConfig(Config):
     keep_checkpoints: PositiveInt = 2
     skip_bad_steps: NonNegativeInt = 0
     average_decay: BelowOne | None = None
+    log_to: tuple[Tracker, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -38,6 +38,7 @@ from jaxformer.training.parallel import (
     require_same,
 )
 from jaxformer.training.records.profiles import check_profile
+from jaxformer.training.records.trackers import require_trackers
 from jaxformer.training.trial import RunSpec, shared_programs
 
 _LOG = logging.getLogger(__name__)
@@ -131,6 +132,7 @@ def start_run(
 ) -> tuple[Task, RunSpec]:
     """`train_run` up to the first step, in a folder from `take_folder`; it may be `prepared`."""
     folder, trained, start = locked.folder, 0, None
+    require_trackers(config.training.log_to, folder)  # before the data is read
     # Verified before anything depends on it.
     stored = files.read_run_config(folder) if files.is_run(folder) else None
     if base is not None and (stored is None or config.lora is None):

@@ -17,6 +17,7 @@ from jaxformer.training.loop import TrainingLoop
 from jaxformer.training.parallel import Runner, make_runner
 from jaxformer.training.records import Recorder
 from jaxformer.training.records.profiles import check_profile
+from jaxformer.training.records.trackers import require_trackers
 from jaxformer.training.trial import Programs, Recipe, RunSpec, Trial
 
 
@@ -153,6 +154,7 @@ def result_of(run: Recorder, training: TrainingLoop) -> FitResult:
 def check_run(spec: RunSpec) -> None:
     """Raises DataError for data that cannot be used, and ConfigError if validation is missing."""
     check_data(spec.data, spec.loop.steps)
+    require_trackers(spec.loop.log_to, spec.folder)
     for callback in spec.callbacks:
         if spec.data.validation is None and getattr(callback, "needs_validation", False):
             raise ConfigError(f"{callback} needs validation data, got none; add it, or remove this")

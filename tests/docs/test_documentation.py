@@ -126,8 +126,7 @@ def trained(tmp_path_factory):
 def test_python_cells_run_and_print_what_follows_them(page, capsys, trained, monkeypatch):
     """All of a page in one namespace, as a reader would run them."""
     content, namespace = read(page), {"__name__": "__main__"}
-    for name in ("lm_eval", "mlflow", "wandb"):  # which the library does not need
-        monkeypatch.setitem(sys.modules, name, unittest.mock.Mock())
+    monkeypatch.setitem(sys.modules, "lm_eval", unittest.mock.Mock())  # the library needs it not
     monkeypatch.setattr(runs, "harness_model", unittest.mock.Mock())
     monkeypatch.chdir(trained)
     # The rank promotion that tests forbid is a reader's default.

@@ -1,16 +1,11 @@
 """Callbacks of `fit`, and early stopping."""
 
-import pathlib
-import sys
-import unittest.mock
-
 import numpy as np
 import pytest
 
 from jaxformer.config import LoopConfig
 from jaxformer.errors import ConfigError
 from jaxformer.training import EarlyStopping, read_metrics
-from tests.docs.pages import blocks, run
 from tests.training.test_fit import batch, saved_steps, train
 
 LOOP = LoopConfig(steps=6, log_every=2, eval_every=1, checkpoint_every=6)
@@ -73,24 +68,3 @@ def test_early_stopping_may_go_by_a_score(tmp_path):
         stop(1, {"validation_loss": 1.0})
     with pytest.raises(ConfigError, match="at least 1 validation, got 0"):
         EarlyStopping(patience=0)
-
-
-def test_loggers_of_the_documentation_get_every_record(tmp_path, monkeypatch):
-    modules = {name: unittest.mock.Mock() for name in ("mlflow", "wandb")}
-    for name, module in modules.items():
-        monkeypatch.setitem(sys.modules, name, module)
-    page, of_page = pathlib.Path("docs/train.md").read_text(encoding="utf-8"), {}
-    monkeypatch.chdir(tmp_path)
-    for code in blocks(page, "python"):
-        if "wandb" in code:
-            run(code, "docs/train.md", of_page)
-    loggers = [of_page[name] for name in ("to_mlflow", "to_csv")]
-    stopped_by(tmp_path / "run", *loggers, *of_page["callbacks"])
-    records = read_metrics(tmp_path / "run")
-    lines = [
-        f"{record['step']},{name},{record[name]}" for record in records for name in list(record)[1:]
-    ]
-    assert pathlib.Path("metrics.csv").read_text().splitlines() == lines
-    expected = [unittest.mock.call(record, step=record.pop("step")) for record in records]
-    assert modules["wandb"].log.mock_calls == expected
-    assert modules["mlflow"].log_metrics.mock_calls == expected

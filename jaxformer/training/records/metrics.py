@@ -1,11 +1,13 @@
-"""Metrics of a run: one JSON object per line; events for TensorBoard, if it is installed."""
+"""Metrics of a run: one JSON object per line."""
 
-import importlib.util
+import contextlib
 import json
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 from jaxformer.storage import append, in_bucket, lexists, read_whole, write_whole
+from jaxformer.training.records.trackers import Log, trackers
 
 _FILE = "metrics.jsonl"
 
@@ -13,30 +15,37 @@ _FILE = "metrics.jsonl"
 class MetricsWriter:
     """Appends records to `metrics.jsonl` in a run folder, without those after `start_step`.
 
-    If the package tensorboard is installed, its events are in `tensorboard/`. Nothing is written
-    without a folder.
+    While it is open, TensorBoard and the tools that `log_to` names get the records, too. Nothing is
+    written without a folder.
     """
 
     def __init__(
-        self, folder: pathlib.Path | None, start_step: int = 0, *, writes: bool = True
+        self,
+        folder: pathlib.Path | None,
+        start_step: int = 0,
+        *,
+        log_to: Sequence[str] = (),
+        writes: bool = True,
     ) -> None:
         self._path: pathlib.Path | None = None
-        self._events: Any = None
+        self._trackers: contextlib.AbstractContextManager[list[Log]] = contextlib.nullcontext([])
+        self._logs: list[Log] = []
         self.records: list[dict[str, Any]] = []  # of all steps so far
         if writes and folder is not None:
             self.records = [r for r in read_metrics(folder) if r["step"] <= start_step]
             self._path = folder / _FILE
             write_whole(self._path, _lines(self.records))
-            self._events = _open_events(folder)
+            self._trackers = trackers(log_to, folder, tuple(self.records))
 
     def __enter__(self) -> "MetricsWriter":
+        self._logs = self._trackers.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if self._events is not None:
-            self._events.close()
+        self._logs = []
         self.flush()
-        self._path = self._events = None
+        self._path = None
+        self._trackers.__exit__(*error)
 
     def flush(self) -> None:
         """Returns when all that was written is stored, also in a bucket, which cannot append."""
@@ -48,17 +57,8 @@ class MetricsWriter:
         self.records.append({"step": step, **values})
         if self._path is not None and not in_bucket(self._path):
             append(self._path, _lines(self.records[-1:]))
-        for name, value in values.items() if self._events is not None else ():
-            self._events.add_scalar(name, value, step)
-
-
-def _open_events(folder: pathlib.Path) -> Any:
-    """Writer of events in `folder/tensorboard`; None without its package, and in a bucket."""
-    if importlib.util.find_spec("tensorboard") is None or in_bucket(folder):
-        return None
-    from tensorboard.summary import Writer
-
-    return Writer(str(folder / "tensorboard"))
+        for log in self._logs:
+            log(step, values)
 
 
 def _lines(records: list[dict[str, Any]]) -> bytes:

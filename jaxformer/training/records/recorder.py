@@ -49,7 +49,9 @@ class Recorder:
     def __post_init__(self) -> None:
         self.trial = self.spec.recipe.trial
         is_first = is_first_process()
-        self.metrics = MetricsWriter(self.spec.folder, self.last_saved, writes=is_first)
+        self.metrics = MetricsWriter(
+            self.spec.folder, self.last_saved, log_to=self.spec.loop.log_to, writes=is_first
+        )
 
     @property
     def name(self) -> str:

@@ -1,0 +1,157 @@
+"""Metrics for tools that track experiments, each by its own library, imported when it is named."""
+
+import contextlib
+import csv
+import importlib.util
+import pathlib
+import secrets
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from jaxformer.errors import ConfigError
+from jaxformer.storage import in_bucket, read_json, write_json
+
+_FILE = "trackers.json"  # the id of the run in each tool, by which a resumed run goes on
+_CONFIG = "config.toml"
+
+Log = Callable[[int, Mapping[str, float]], object]
+"""Function of (step, metrics)."""
+
+
+def require_trackers(names: Sequence[str], folder: pathlib.Path | None) -> None:
+    """Raises ConfigError if the package of a tool is missing, or there is no folder on a disk."""
+    for name in names:
+        if name != "csv" and importlib.util.find_spec(name) is None:
+            raise ConfigError(f"log_to {name!r} needs its package; pip install {name}")
+    if names and (folder is None or in_bucket(folder)):
+        raise ConfigError(f"log_to needs a run folder on a disk, got {folder}; remove it")
+
+
+@contextlib.contextmanager
+def trackers(
+    names: Sequence[str], folder: pathlib.Path, records: Sequence[Mapping[str, Any]]
+) -> Iterator[list[Log]]:
+    """Opens the run of a folder in the named tools, and closes it at the end, as failed or not.
+
+    `records` are the metrics that the run already has. A tool gets the name of the folder, and the
+    config in it, if there is one. TensorBoard gets events whenever its package is installed.
+    """
+    if in_bucket(folder):
+        yield []
+        return
+    if importlib.util.find_spec("tensorboard") is not None:
+        names = [*names, "tensorboard"]
+    ids = read_json(folder / _FILE, dict) if (folder / _FILE).exists() else {}
+    path = folder / _CONFIG
+    settings = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    with contextlib.ExitStack() as stack:
+        logs, known = [], len(ids)
+        for name in names:
+            run = _OPEN[name](folder, ids.get(name), settings, records)
+            log, run_id = stack.enter_context(run)
+            logs.append(log)
+            if run_id is not None:
+                ids[name] = run_id
+        if len(ids) > known:
+            write_json(folder / _FILE, ids)
+        yield logs
+
+
+@contextlib.contextmanager
+def _wandb(
+    folder: pathlib.Path, run_id: str | None, settings: Any, records: Any
+) -> Iterator[tuple[Log, str]]:
+    import wandb
+
+    run = wandb.init(
+        id=run_id or secrets.token_hex(4), name=folder.name, config=settings, dir=str(folder),
+        resume="allow", reinit="create_new",
+    )  # fmt: skip
+    failed = True
+    try:
+        yield (lambda step, metrics: run.log(dict(metrics), step=step)), run.id
+        failed = False
+    finally:
+        run.finish(exit_code=int(failed))
+
+
+@contextlib.contextmanager
+def _mlflow(
+    folder: pathlib.Path, run_id: str | None, settings: Any, records: Any
+) -> Iterator[tuple[Log, str]]:
+    import mlflow
+
+    with mlflow.start_run(run_id, run_name=folder.name, nested=True) as run:
+        if run_id is None:  # those of a resumed run are there, and MLflow lets none change
+            mlflow.log_params(_flat(settings))
+        run_id = run.info.run_id
+        yield (
+            (lambda step, metrics: mlflow.log_metrics(dict(metrics), step=step, run_id=run_id)),
+            run_id,
+        )
+
+
+@contextlib.contextmanager
+def _trackio(
+    folder: pathlib.Path, run_id: str | None, settings: Any, records: Any
+) -> Iterator[tuple[Log, str]]:
+    import trackio
+
+    name = run_id or f"{folder.name}-{secrets.token_hex(4)}"
+    run = trackio.init("jaxformer", name=name, config=settings, resume="allow")
+    try:
+        yield (lambda step, metrics: run.log(dict(metrics), step=step)), name
+    finally:
+        run.finish()
+
+
+@contextlib.contextmanager
+def _csv(
+    folder: pathlib.Path, run_id: str | None, settings: Any, records: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[Log, None]]:
+    """Rows of step, name and value, in metrics.csv; those after the last checkpoint are cut."""
+    with open(folder / "metrics.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("step", "metric", "value"))
+
+        def log(step: int, metrics: Mapping[str, float]) -> None:
+            writer.writerows((step, name, value) for name, value in metrics.items())
+            file.flush()
+
+        for record in records:
+            log(record["step"], {name: record[name] for name in record if name != "step"})
+        yield log, None
+
+
+@contextlib.contextmanager
+def _tensorboard(
+    folder: pathlib.Path, run_id: str | None, settings: Any, records: Any
+) -> Iterator[tuple[Log, None]]:
+    from tensorboard.summary import Writer
+
+    events = Writer(str(folder / "tensorboard"))
+
+    def log(step: int, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            events.add_scalar(name, value, step)
+
+    with contextlib.closing(events):
+        yield log, None
+
+
+_OPEN: dict[str, Callable[..., contextlib.AbstractContextManager[tuple[Log, str | None]]]] = {
+    "wandb": _wandb, "mlflow": _mlflow, "trackio": _trackio, "csv": _csv,
+    "tensorboard": _tensorboard,
+}  # fmt: skip
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings by dotted key."""
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
