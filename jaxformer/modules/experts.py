@@ -25,7 +25,8 @@ class ExpertsFeedForward(nn.Module):
 
     Sows the two losses of `mixture_of_experts`, times their weights if not 0, into the collection
     "losses", as "load_balancing" and "router_z". Training adds the losses of all layers to the mean
-    loss. They are statistics of one micro-batch on one device (on all devices if jit splits the
+    loss. Into "metrics" it sows "largest_expert_load", that of the most chosen expert relative to
+    an even load, and with a capacity "dropped_choices", their share. Losses are statistics of one micro-batch on one device (on all devices if jit splits the
     program over a mesh), so the loss of a batch depends slightly on how it is cut. Training adds
     their mean over the parts, weighted by the number of labels.
 
@@ -97,6 +98,10 @@ class ExpertsFeedForward(nn.Module):
         for name, (weight, loss) in losses.items():
             if weight:
                 self.sow("losses", name, weight * loss)
+        even = experts.num_experts_per_token / count
+        self.sow("metrics", "largest_expert_load", result.expert_load.max() / even)
+        if experts.capacity_factor is not None:
+            self.sow("metrics", "dropped_choices", result.dropped)
         return result.output
 
 

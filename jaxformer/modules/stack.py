@@ -34,7 +34,7 @@ from jaxformer.modules.stacked_layers import (
 _RESIDUAL_AXES = ("batch", "sequence", "embed")
 
 # Sown collections are outputs of every layer; all others are stacked by layer, like parameters.
-_SOWN = ("losses", "intermediates")
+_SOWN = ("losses", "metrics", "intermediates")
 _STORED = nn.DenyList(_SOWN)
 
 

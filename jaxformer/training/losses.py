@@ -13,7 +13,9 @@ from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, Seque
 from jaxformer.training.parallel.layout import num_parts, sum_over_parts
 
 Batch = dict[str, jax.Array]
-LossFunction = Callable[[Any, Batch, jax.Array | None], tuple[jax.Array, jax.Array]]
+LossFunction = Callable[[Any, Batch, jax.Array | None], tuple[Any, ...]]
+"""Function of (params, batch, dropout_rng or None): (loss_sum, weight_sum), or also metrics."""
+
 Combine = Callable[[Any, Any], Any]
 """Function of (trained parameters, frozen parameters) that returns the parameters of a loss."""
 
@@ -40,7 +42,9 @@ def language_model_loss(
         nats and tokens. The batch has integer `[B, T]` "labels" (-1 = not counted). Its other
         arrays, such as "tokens", "segment_ids" or "source_tokens", are arguments of the model. In
         training, that is with a dropout_rng, losses that blocks sow into the collection "losses"
-        are added to the mean loss, such as the load balancing of a mixture of experts.
+        are added to the mean loss, such as the load balancing of a mixture of experts; and what
+        they sow into "metrics" is a third result, by name, as means over the layers times the
+        weight.
     """
     options = {"label_smoothing": label_smoothing, "z_loss": z_loss}
     return _Loss(model, _token_sums, tuple(options.items()))
@@ -69,20 +73,25 @@ class _Loss:
     sums: Callable[..., tuple[jax.Array, jax.Array]]
     options: tuple[tuple[str, float], ...]
 
-    def __call__(
-        self, params: Any, batch: Batch, dropout_rng: jax.Array | None
-    ) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, params: Any, batch: Batch, dropout_rng: jax.Array | None) -> tuple[Any, ...]:
         inputs: dict[str, Any] = {name: array for name, array in batch.items() if name != "labels"}
         inputs["deterministic"] = dropout_rng is None
         rngs = None if dropout_rng is None else {"dropout": dropout_rng}
-        apply = nn.apply(self.sums, self.model, mutable=["losses"])
+        apply = nn.apply(self.sums, self.model, mutable=["losses", "metrics"])
         (total, weight), sown = apply(
             {"params": params}, inputs, batch["labels"], rngs=rngs, **dict(self.options)
         )
-        if dropout_rng is not None:
-            # Auxiliary losses are means, so they are multiplied by the weight.
-            total += weight * sum(leaf.sum() for leaf in jax.tree.leaves(sown))
-        return total, weight
+        if dropout_rng is None:
+            return total, weight
+        # Auxiliary losses and metrics are means, so they are multiplied by the weight.
+        total += weight * sum(leaf.sum() for leaf in jax.tree.leaves(sown.pop("losses", {})))
+        by_name: dict[str, list[jax.Array]] = {}
+        for path, leaf in jax.tree.leaves_with_path(sown):
+            by_name.setdefault(path[-2].key, []).append(
+                leaf.mean()
+            )  # of layers, if they are scanned
+        metrics = {name: weight * sum(means) / len(means) for name, means in by_name.items()}
+        return (total, weight, metrics) if metrics else (total, weight)
 
 
 def _token_sums(

@@ -12,6 +12,9 @@ from jaxformer.errors import ConfigError
 from jaxformer.training.losses import Batch, Combine, LossFunction
 from jaxformer.training.state import TrainState
 
+METRICS = frozenset({"loss", "weight", "grad_norm", "bad_step", "skipped_steps"})
+"""Names of the metrics of every step."""
+
 
 def make_train_step(
     loss_function: LossFunction,
@@ -30,7 +33,9 @@ def make_train_step(
     end. So the result does not depend on how the batch is split or where its padding is.
 
     Args:
-        loss_function: function of (params, batch, dropout_rng) that returns (loss_sum, weight_sum).
+        loss_function: function of (params, batch, dropout_rng) that returns (loss_sum, weight_sum),
+            or with a third result, more metrics by name: each as a sum, which is divided by the
+            weights, too.
         optimizer: optax transformation.
         seed: seed of dropout; each step, micro-batch and device has its own dropout key.
         accumulate_steps: number of micro-batches per batch.
@@ -45,10 +50,12 @@ def make_train_step(
     Returns:
         A function of (state, batch), or with combine (state, batch, frozen), that returns (state,
         metrics). Metrics are scalars: "loss" (mean, nats), "weight" (number of labels), "grad_norm"
-        (before clipping), "bad_step" and "skipped_steps" (as in the new state).
+        (before clipping), "bad_step" and "skipped_steps" (as in the new state), and those of the
+        loss.
 
     Raises:
-        ConfigError: when the step is traced, the loss does not return two numbers.
+        ConfigError: when the step is traced, the loss returns something else, or metrics of these
+            names.
 
     Example:
         >>> step = make_train_step(
@@ -64,13 +71,13 @@ def make_train_step(
 
     def sums_of(
         params: Any, batch: Batch, rng: jax.Array, frozen: Any
-    ) -> tuple[jax.Array, jax.Array, Any]:
-        """Loss, weight and gradient summed over the micro-batches of this device."""
+    ) -> tuple[jax.Array, tuple[jax.Array, dict[str, jax.Array]], Any]:
+        """Loss, weight, metrics and gradient summed over the micro-batches of this device."""
 
         def micro_step(index: jax.Array | int, micro_batch: Batch) -> Any:
             micro_rng = jax.random.fold_in(rng, index)
-            (loss, weight), grads = gradient(params, micro_batch, micro_rng, frozen)
-            return loss, weight, grads
+            (loss, sums), grads = gradient(params, micro_batch, micro_rng, frozen)
+            return loss, sums, grads
 
         if accumulate_steps == 1:
             return micro_step(0, batch)
@@ -97,10 +104,11 @@ def make_train_step(
     ) -> tuple[TrainState, dict[str, jax.Array]]:
         device = 0 if axis_name is None else jax.lax.axis_index(axis_name)
         rng = dropout_rng(seed, state.step, device)
-        loss, weight, grads = sums_of(state.params, batch, rng, frozen)
+        sums = sums_of(state.params, batch, rng, frozen)
         if axis_name is not None:
             # After differentiation: a gradient through psum would count each device repeatedly.
-            loss, weight, grads = jax.lax.psum((loss, weight, grads), axis_name)
+            sums = jax.lax.psum(sums, axis_name)
+        loss, (weight, more), grads = sums
         weight = jnp.maximum(weight, 1)  # a batch of only padding has a loss of 0, not NaN
         loss = loss / weight
         grads = jax.tree.map(lambda g: g / weight.astype(g.dtype), grads)
@@ -127,7 +135,8 @@ def make_train_step(
             bad_step=jnp.where(goes_on & ~finite & ~skipped, state.step, state.bad_step),
             skipped_steps=state.skipped_steps + skipped,
         )
-        metrics = {
+        metrics = {name: value / weight for name, value in more.items()}
+        metrics |= {
             "loss": loss, "weight": weight, "grad_norm": grad_norm, "bad_step": new.bad_step,
             "skipped_steps": new.skipped_steps,
         }  # fmt: skip
@@ -153,7 +162,8 @@ def make_eval_step(
     loss = checked_loss(loss_function, combine)
 
     def eval_step(params: Any, batch: Batch, frozen: Any = None) -> tuple[jax.Array, jax.Array]:
-        sums = loss(params, batch, None, frozen)
+        total, (weight, _) = loss(params, batch, None, frozen)
+        sums = total, weight
         return sums if axis_name is None else jax.lax.psum(sums, axis_name)
 
     return eval_step
@@ -161,22 +171,27 @@ def make_eval_step(
 
 def checked_loss(
     loss_function: LossFunction, combine: Combine | None
-) -> Callable[..., tuple[jax.Array, jax.Array]]:
-    """The loss as a function of (params, batch, dropout_rng, frozen); tracing checks its result."""
+) -> Callable[..., tuple[jax.Array, tuple[jax.Array, dict[str, jax.Array]]]]:
+    """The loss of (params, batch, dropout_rng, frozen), with (weight, metrics); checks both."""
 
     def checked(
         params: Any, batch: Batch, dropout_rng: jax.Array | None, frozen: Any
-    ) -> tuple[jax.Array, jax.Array]:
+    ) -> tuple[jax.Array, tuple[jax.Array, dict[str, jax.Array]]]:
         whole = params if combine is None else combine(params, frozen)
         sums = loss_function(whole, batch, dropout_rng)
-        if isinstance(sums, tuple) and len(sums) == 2 and [jnp.shape(x) for x in sums] == [(), ()]:
-            loss, weight = map(jnp.asarray, sums)
-            if jnp.issubdtype(loss.dtype, jnp.floating):
-                return loss, weight
+        if isinstance(sums, tuple) and len(sums) in (2, 3):
+            loss, weight = map(jnp.asarray, sums[:2])
+            metrics = sums[2] if len(sums) == 3 else {}
+            is_number = (
+                jnp.issubdtype(loss.dtype, jnp.floating) and loss.shape == weight.shape == ()
+            )
+            if is_number and isinstance(metrics, dict) and not METRICS.intersection(metrics):
+                return loss, (weight, jax.tree.map(jnp.asarray, metrics))
         got = jax.tree.map(lambda x: f"{jnp.result_type(x)}{list(jnp.shape(x))}", sums)
         raise ConfigError(
-            "a loss must return two numbers, (loss_sum, weight_sum), the loss a float, got "
-            f"{got}; sum over the rows, and also return the divisor, such as the number of rows"
+            "a loss must return two numbers, (loss_sum, weight_sum), the loss a float, or also a "
+            f"dict of metrics but {', '.join(sorted(METRICS))}, got {got}; sum over the rows, and "
+            "also return the divisor, such as the number of rows"
         )
 
     return checked

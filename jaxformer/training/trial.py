@@ -28,7 +28,8 @@ class Trial(NamedTuple):
 
     Args:
         loss: function of (params, batch, dropout_rng) that returns (loss_sum, weight_sum), both
-            summed over the rows of the batch. The mean loss is loss_sum / weight_sum. dropout_rng
+            summed over the rows of the batch, and maybe a dict of more metrics, summed likewise,
+            which are recorded. The mean loss is loss_sum / weight_sum. dropout_rng
             is None in validation.
         init_params: initial parameters, a pytree of arrays; or a function of a PRNG key that
             returns them.

@@ -79,20 +79,21 @@ def params():
 
 
 def losses_by_layer(params):
-    """The two losses of each layer, from the inputs of its feed-forward layer, in a loop."""
+    """Losses and largest load of each layer, from the inputs of its feed-forward layer."""
     model = decoder(layer_execution="loop")
-    losses = []
+    losses, loads = [], []
 
     def listen(next_call, args, kwargs, context):
         if isinstance(context.module, ExpertsFeedForward) and context.method_name == "__call__":
             params_of_layer = ExpertsParams(**context.module.variables["params"])
             result = mixture_of_experts(params_of_layer, *args, num_experts_per_token=2)
             losses.append(0.01 * result.load_balancing_loss + 0.25 * result.router_z_loss)
+            loads.append(result.expert_load.max() / result.expert_load.mean())
         return next_call(*args, **kwargs)
 
     with nn.intercept_methods(listen):
         model.apply({"params": params}, TOKENS)
-    return np.array(losses)
+    return np.array(losses), np.array(loads)
 
 
 @pytest.mark.parametrize(("execution", "remat"), [("scan", "dots"), ("loop", "none")])
@@ -101,10 +102,12 @@ def test_losses_of_all_layers_are_added_to_the_training_loss(params, execution, 
     loss = jax.jit(language_model_loss(model))
     batch = {"tokens": TOKENS, "labels": np.where(np.arange(5) > 0, TOKENS, -1)}
     plain, weight = loss(params, batch, None)
-    trained, _ = loss(params, batch, jax.random.key(0))
-    expected = losses_by_layer(params)
+    trained, _, metrics = loss(params, batch, jax.random.key(0))
+    expected, loads = losses_by_layer(params)
     assert expected.shape == (3,)
     np.testing.assert_allclose((trained - plain) / weight, expected.sum(), rtol=1e-4)
+    assert metrics.keys() == {"largest_expert_load"}
+    np.testing.assert_allclose(metrics["largest_expert_load"] / weight, loads.mean(), rtol=1e-5)
 
 
 def test_losses_do_not_count_the_padding_of_packed_rows():

@@ -142,6 +142,9 @@ def test_batches_may_be_any_pytree_of_arrays(tmp_path):
             DataError, r"same number of rows in every array.*got shape \(4, 1\) at \['y'\]",
         ),
         ({"validation": lambda: []}, DataError, "at least one batch, got none; return a new"),
+        ({"loss": lambda *a: (*loss(*a), {"grad_norm": 1.0})}, ConfigError,
+         "a dict of metrics but bad_step, grad_norm, loss, .*, got .*'grad_norm'"),
+        ({"loss": lambda *a: (*loss(*a), 3.0)}, ConfigError, "a dict of metrics but .*, got "),
         ({"loss": lambda *a: loss(*a)[0]}, ConfigError, r"two numbers.*got float32\[\]; sum over"),
         (
             {"loss": lambda p, b, r: (b["x"] @ p["kernel"], 8)}, ConfigError,

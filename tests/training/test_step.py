@@ -88,6 +88,25 @@ def test_devices_and_micro_batches_change_no_result_and_the_second_step_does_not
         chex.assert_trees_all_close(metrics, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("devices", "accumulate_steps"), [(1, 4), (8, 1)])
+def test_metrics_of_a_loss_are_divided_by_its_weight(devices, accumulate_steps):
+    def loss(params, batch, rng):
+        rows = batch["x"] * params
+        return (rows**2).sum(), rows.size, {"mean": rows.sum(), "size": jnp.float32(rows.size)}
+
+    runner, batch = tiny.runner(devices), {"x": np.arange(8.0, dtype=np.float32)}
+    step = runner.compile_train(
+        make_train_step(
+            loss, optax.sgd(0.0), seed=0, accumulate_steps=accumulate_steps,
+            axis_name=runner.axis_name,
+        )
+    )  # fmt: skip
+    state = TrainState.create(jnp.float32(2), optax.sgd(0.0))
+    _, metrics = step(runner.place(state), batch)
+    values = {name: float(np.ravel(metrics[name])[0]) for name in ("loss", "mean", "size")}
+    assert values == {"loss": 4 * (np.arange(8) ** 2).mean(), "mean": 7.0, "size": 1.0}
+
+
 def test_uneven_padding_changes_nothing(compiled):
     """Rows that are padding, all on some devices, leave loss and update as they are."""
     real = tiny.batch(0, rows=3)

@@ -14,6 +14,7 @@ from jaxformer.training.parallel import Runner, from_first_process, is_first_pro
 from jaxformer.training.records.metrics import MetricsWriter
 from jaxformer.training.records.progress import TrainingProgress
 from jaxformer.training.state import TrainState
+from jaxformer.training.step import METRICS
 from jaxformer.training.trial import RunSpec
 
 
@@ -98,8 +99,11 @@ class Recorder:
             )
         skipped, values, mean = int(steps[-1]["skipped_steps"]), dict[str, float](), math.nan
         if healthy.any():
-            mean = float((losses * weights)[healthy].sum() / weights[healthy].sum())
+            mean = float(np.average(losses[healthy], weights=weights[healthy]))
             values = {"loss": mean, "grad_norm": float(norms[healthy][-1])}
+            for name in sorted(steps[-1].keys() - METRICS):
+                more = np.array([of_step[name] for of_step in steps])
+                values[name] = float(np.average(more[healthy], weights=weights[healthy]))
         if (schedule := self.trial.learning_rate) is not None:
             # The optimizer does not count skipped steps.
             values["learning_rate"] = float(schedule(max(step - skipped - 1, 0)))
