@@ -28,6 +28,7 @@ from jaxformer.training.data import TrainingData, shares_batches
 from jaxformer.training.fit import FitResult, check_run, result_of
 from jaxformer.training.loop import TrainingLoop
 from jaxformer.training.parallel import Runner, SingleRunner, TogetherRunner
+from jaxformer.training.records.trackers import require_trackers
 from jaxformer.training.trial import Recipe, RunSpec, Trial, make_trial
 
 
@@ -137,6 +138,7 @@ def train_specs(specs: Sequence[SweepSpec], folder: pathlib.Path | None) -> list
     results: dict[str, FitResult] = {}
     stop_signal: signal.Signals | None = None
     for spec in specs:
+        require_trackers(spec.run.loop.log_to, folder)
         check_run(spec.run)
     with contextlib.ExitStack() as stack:
         for spec in specs:

@@ -113,6 +113,7 @@ def fit(
     runner, path = runner or make_runner(), None if folder is None else as_path(folder)
     if profile is not None:
         check_profile(profile, path, loop.steps)
+    require_trackers(loop.log_to, path)
     spec = RunSpec(Recipe.of(trial, seed), data, loop, tuple(callbacks))
     check_run(spec)
     with contextlib.ExitStack() as stack:
@@ -154,7 +155,6 @@ def result_of(run: Recorder, training: TrainingLoop) -> FitResult:
 def check_run(spec: RunSpec) -> None:
     """Raises DataError for data that cannot be used, and ConfigError if validation is missing."""
     check_data(spec.data, spec.loop.steps)
-    require_trackers(spec.loop.log_to, spec.folder)
     for callback in spec.callbacks:
         if spec.data.validation is None and getattr(callback, "needs_validation", False):
             raise ConfigError(f"{callback} needs validation data, got none; add it, or remove this")
