@@ -163,7 +163,9 @@ def start_run(
     require_same("data", values)
     in_first_process("start the run folder", lambda: _write_folder(folder, run_task))
     _require_shared(folder)
-    return run_task, RunSpec(recipe, data, run_task.config.training, locked=locked)
+    settings = dataclasses.asdict(run_task.config)
+    training = run_task.config.training
+    return run_task, RunSpec(recipe, data, training, locked=locked, settings=settings)
 
 
 def _write_folder(folder: pathlib.Path, task: Task) -> None:

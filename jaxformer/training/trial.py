@@ -3,6 +3,7 @@
 import functools
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -102,6 +103,7 @@ class RunSpec(NamedTuple):
     callbacks: Sequence[Callback] = ()
     locked: LockedFolder | None = None
     name: str = ""
+    settings: Mapping[str, Any] = MappingProxyType({})  # for the tools of `log_to`
 
     @property
     def folder(self) -> pathlib.Path | None:

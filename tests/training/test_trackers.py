@@ -124,8 +124,19 @@ def test_run_gives_its_config_and_may_be_resumed_with_other_tools(tmp_path, monk
     assert opened["dir"] == str(out) and opened["name"] == "run"
     assert set(json.loads((out / "trackers.json").read_text())) == {"wandb"}
     runs.train_run(tiny.change(config, training={"steps": 2, "log_to": ()}))
-    runs.verify_run(out)
-    assert len(tool.opened) == 1
+    assert all(part.damage is None for part in runs.verify_run(out)) and len(tool.opened) == 1
+    runs.train_run(config, restart=True)
+    assert tool.opened[0][0] != tool.opened[1][0]  # another run of the tool, too
+
+
+def test_mlflow_gets_all_settings_a_hundred_at_a_time(tmp_path, monkeypatch):
+    tool, taken = mlflow(monkeypatch), []
+    monkeypatch.setattr("mlflow.log_params", taken.append, raising=False)
+    config = tiny.config_of_sentences(tmp_path, training={"steps": 1, "log_to": ("mlflow",)})
+    runs.train_run(config)
+    assert len(tool.opened) == 1 and max(map(len, taken)) == 100
+    params = {name: value for part in taken for name, value in part.items()}
+    assert params["model.d_model"] == config.model.d_model and params["training.steps"] == 1
 
 
 def test_what_cannot_be_tracked_is_refused_before_the_data_is_read(tmp_path, monkeypatch):

@@ -35,8 +35,8 @@ _DATA = "data.json"
 _MANIFEST = "manifest.json"
 # Files that grow or are rewritten during a run, so the manifest does not cover them.
 _GROWING = (
-    "checkpoints", "metrics.jsonl", "tensorboard", "profile", "samples.txt", "loss.png", LOCK,
-    HOLDER,
+    "checkpoints", "metrics.jsonl", "tensorboard", "metrics.csv", "trackers.json", "wandb",
+    "profile", "samples.txt", "loss.png", LOCK, HOLDER,
 )  # fmt: skip
 
 # Settings that may change when a run is resumed: how long, how often, where; never what is

@@ -3,7 +3,8 @@
 import contextlib
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from jaxformer.storage import append, in_bucket, lexists, read_whole, write_whole
@@ -15,8 +16,8 @@ _FILE = "metrics.jsonl"
 class MetricsWriter:
     """Appends records to `metrics.jsonl` in a run folder, without those after `start_step`.
 
-    While it is open, TensorBoard and the tools that `log_to` names get the records, too. Nothing is
-    written without a folder.
+    While it is open, TensorBoard and the tools that `log_to` names get the records, too, and the
+    tools the settings. Nothing is written without a folder.
     """
 
     def __init__(
@@ -25,6 +26,7 @@ class MetricsWriter:
         start_step: int = 0,
         *,
         log_to: Sequence[str] = (),
+        settings: Mapping[str, Any] = MappingProxyType({}),
         writes: bool = True,
     ) -> None:
         self._path: pathlib.Path | None = None
@@ -35,7 +37,7 @@ class MetricsWriter:
             self.records = [r for r in read_metrics(folder) if r["step"] <= start_step]
             self._path = folder / _FILE
             write_whole(self._path, _lines(self.records))
-            self._trackers = trackers(log_to, folder, tuple(self.records))
+            self._trackers = trackers(log_to, folder, settings, tuple(self.records))
 
     def __enter__(self) -> "MetricsWriter":
         self._logs = self._trackers.__enter__()
@@ -43,9 +45,11 @@ class MetricsWriter:
 
     def __exit__(self, *error: Any) -> None:
         self._logs = []
-        self.flush()
-        self._path = None
-        self._trackers.__exit__(*error)
+        try:
+            self.flush()
+        finally:
+            self._path = None
+            self._trackers.__exit__(*error)
 
     def flush(self) -> None:
         """Returns when all that was written is stored, also in a bucket, which cannot append."""

@@ -51,8 +51,9 @@ class Recorder:
         self.trial = self.spec.recipe.trial
         is_first = is_first_process()
         self.metrics = MetricsWriter(
-            self.spec.folder, self.last_saved, log_to=self.spec.loop.log_to, writes=is_first
-        )
+            self.spec.folder, self.last_saved, log_to=self.spec.loop.log_to,
+            settings=self.spec.settings, writes=is_first,
+        )  # fmt: skip
 
     @property
     def name(self) -> str:

@@ -5,7 +5,6 @@ import csv
 import importlib.util
 import pathlib
 import secrets
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from jaxformer.errors import ConfigError
 from jaxformer.storage import in_bucket, read_json, write_json
 
 _FILE = "trackers.json"  # the id of the run in each tool, by which a resumed run goes on
-_CONFIG = "config.toml"
+_MOST_PARAMS = 100  # that MLflow takes at a time
 
 Log = Callable[[int, Mapping[str, float]], object]
 """Function of (step, metrics)."""
@@ -30,12 +29,15 @@ def require_trackers(names: Sequence[str], folder: pathlib.Path | None) -> None:
 
 @contextlib.contextmanager
 def trackers(
-    names: Sequence[str], folder: pathlib.Path, records: Sequence[Mapping[str, Any]]
+    names: Sequence[str],
+    folder: pathlib.Path,
+    settings: Mapping[str, Any],
+    records: Sequence[Mapping[str, Any]],
 ) -> Iterator[list[Log]]:
     """Opens the run of a folder in the named tools, and closes it at the end, as failed or not.
 
-    `records` are the metrics that the run already has. A tool gets the name of the folder, and the
-    config in it, if there is one. TensorBoard gets events whenever its package is installed.
+    A tool gets the name of the folder and the settings. `records` are the metrics that the run
+    already has. TensorBoard gets events whenever its package is installed.
     """
     if in_bucket(folder):
         yield []
@@ -43,8 +45,6 @@ def trackers(
     if importlib.util.find_spec("tensorboard") is not None:
         names = [*names, "tensorboard"]
     ids = read_json(folder / _FILE, dict) if (folder / _FILE).exists() else {}
-    path = folder / _CONFIG
-    settings = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     with contextlib.ExitStack() as stack:
         logs, known = [], len(ids)
         for name in names:
@@ -60,7 +60,7 @@ def trackers(
 
 @contextlib.contextmanager
 def _wandb(
-    folder: pathlib.Path, run_id: str | None, settings: Any, records: Any
+    folder: pathlib.Path, run_id: str | None, settings: Mapping[str, Any], records: Any
 ) -> Iterator[tuple[Log, str]]:
     import wandb
 
@@ -78,13 +78,15 @@ def _wandb(
 
 @contextlib.contextmanager
 def _mlflow(
-    folder: pathlib.Path, run_id: str | None, settings: Any, records: Any
+    folder: pathlib.Path, run_id: str | None, settings: Mapping[str, Any], records: Any
 ) -> Iterator[tuple[Log, str]]:
     import mlflow
 
     with mlflow.start_run(run_id, run_name=folder.name, nested=True) as run:
         if run_id is None:  # those of a resumed run are there, and MLflow lets none change
-            mlflow.log_params(_flat(settings))
+            params = list(_flat(settings).items())
+            for start in range(0, len(params), _MOST_PARAMS):
+                mlflow.log_params(dict(params[start : start + _MOST_PARAMS]))
         run_id = run.info.run_id
         yield (
             (lambda step, metrics: mlflow.log_metrics(dict(metrics), step=step, run_id=run_id)),
@@ -94,7 +96,7 @@ def _mlflow(
 
 @contextlib.contextmanager
 def _trackio(
-    folder: pathlib.Path, run_id: str | None, settings: Any, records: Any
+    folder: pathlib.Path, run_id: str | None, settings: Mapping[str, Any], records: Any
 ) -> Iterator[tuple[Log, str]]:
     import trackio
 
@@ -126,7 +128,7 @@ def _csv(
 
 @contextlib.contextmanager
 def _tensorboard(
-    folder: pathlib.Path, run_id: str | None, settings: Any, records: Any
+    folder: pathlib.Path, run_id: str | None, settings: Mapping[str, Any], records: Any
 ) -> Iterator[tuple[Log, None]]:
     from tensorboard.summary import Writer
 
