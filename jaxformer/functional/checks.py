@@ -255,7 +255,7 @@ def factor(
             f"{argument} must be a number or a float array of size 1, got dtype {value.dtype} and "
             f"shape {value.shape}"
         )
-    return value.reshape(()).astype(dtype)
+    return jnp.squeeze(value).astype(dtype)  # []
 
 
 def static_softcap(value: Any) -> float | None:

@@ -62,7 +62,7 @@ class View:
         return element
 
     def texts(self, selector):
-        script = "return [...document.querySelectorAll(arguments[0])].map(one => one.textContent)"
+        script = "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)"
         return self.run(script, selector)
 
     @property

@@ -30,12 +30,12 @@ class Elements(html.parser.HTMLParser):
 
     def __init__(self, page):
         super().__init__()
-        self.found = []
+        self.all = []
         self.within = False
         self.feed(page)
 
     def handle_starttag(self, tag, attrs):
-        self.found.append([tag, dict(attrs), ""])
+        self.all.append([tag, dict(attrs), ""])
         self.within = True
 
     def handle_endtag(self, tag):
@@ -43,10 +43,10 @@ class Elements(html.parser.HTMLParser):
 
     def handle_data(self, data):
         if self.within:
-            self.found[-1][2] += data
+            self.all[-1][2] += data
 
     def of(self, tag):
-        return [(attributes, text) for name, attributes, text in self.found if name == tag]
+        return [(attributes, text) for name, attributes, text in self.all if name == tag]
 
 
 def data_of(page):
@@ -78,7 +78,7 @@ def test_page_has_the_tokens_that_come_next_where_there_are_any():
 def test_notebook_shows_the_page_in_a_sandboxed_frame_and_keeps_no_second_copy():
     page = attention_page([one_map(name="<b> & \"'")])
     elements = Elements(page._repr_html_())
-    assert [tag for tag, *_ in elements.found] == ["iframe"]
+    assert [tag for tag, *_ in elements.all] == ["iframe"]
     ((attributes, _),) = elements.of("iframe")
     assert (attributes["srcdoc"], attributes["sandbox"]) == (page, "allow-scripts")
     assert str(page) == page and repr(page) == f"<attention page of {len(page):,} characters>"
@@ -103,7 +103,7 @@ def test_policy_allows_exactly_the_style_and_the_script_of_the_page():
 def test_page_names_no_other_file():
     page = attention_page([one_map()])
     assert not re.search(r"\w+://", page)
-    for _, attributes, _ in Elements(page).found:
+    for _, attributes, _ in Elements(page).all:
         assert not {"src", "href", "style", "action", "onclick"} & set(attributes)
     assert "url(" not in page and "@import" not in page
 
@@ -118,7 +118,7 @@ def test_what_is_spelt_like_the_page_stays_text(evil):
     )
     plain = attention_page([one_map()], title="plain")
     elements = Elements(page)
-    assert [tag for tag, *_ in elements.found] == [tag for tag, *_ in Elements(plain).found]
+    assert [tag for tag, *_ in elements.all] == [tag for tag, *_ in Elements(plain).all]
     assert [text.strip() for tag in ("title", "h1") for _, text in elements.of(tag)] == [evil] * 2
     (data,) = data_of(page)
     assert data["name"] == data["queries"][0] == data["keys"][0] == evil

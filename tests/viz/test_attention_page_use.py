@@ -80,8 +80,9 @@ def test_everything_is_reached_by_the_keyboard_alone(view):
     for _ in range(6):
         view.press(Keys.TAB)
         outlined = view.run(
-            "let one = document.activeElement; if (one.matches('input')) one = one.parentElement;"
-            "return getComputedStyle(one).outlineStyle"
+            "let element = document.activeElement;"
+            "if (element.matches('input')) element = element.parentElement;"
+            "return getComputedStyle(element).outlineStyle"
         )
         assert outlined == "solid"
         reached.append(view.focused.get_attribute("id") or view.focused.aria_role)

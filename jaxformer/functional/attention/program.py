@@ -148,8 +148,8 @@ def choose(inputs: AttentionInputs, platform: str) -> Choice:
     )
     for name, reason, advantage in zip(names, reasons, advantages, strict=True):
         if reason is None:
-            others = [other for other in (*names, "dense") if other != name]
-            return Choice(name, dict.fromkeys(others, advantage) | declined)
+            slower = {key: advantage for key in (*names, "dense") if key != name}
+            return Choice(name, slower | declined)
         declined[name] = reason
     return Choice("dense", declined)
 

@@ -222,7 +222,7 @@ def _sine_cosine(
     # Turns per position in 64-bit fixed point: an integer t stands for t / 2**64 of a turn. Its
     # product with a position overflows by whole turns, which change neither sine nor cosine.
     turns = np.ldexp(frequencies / (2 * np.pi) % 1.0, 64).astype(np.uint64)
-    turns = turns.reshape(*[1] * positions.ndim, -1)  # [..., F]
+    turns = np.expand_dims(turns, tuple(range(positions.ndim)))  # [..., F]
     high, low = (turns >> np.uint64(32)).astype(np.uint32), turns.astype(np.uint32)
     absolute = jnp.abs(positions)[..., None]  # the sign is restored below
     magnitude = absolute.astype(jnp.uint32)

@@ -187,12 +187,12 @@ sharding = jax.sharding.SingleDeviceSharding(devices[0])
 options = dict(is_causal=True, implementation="splash")
 def loss(*arrays):
     return dot_product_attention(*arrays, **options).astype(jnp.float32).sum()
-found = []
+programs = []
 for shape in shapes:
     x = jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=sharding)
     program = jax.jit(jax.value_and_grad(loss, (0, 1, 2))).lower(x, x, x).compile()
     temporaries = program.memory_analysis().temp_size_in_bytes
-    found.append([program.as_text().count("tpu_custom_call"), temporaries])
+    programs.append([program.as_text().count("tpu_custom_call"), temporaries])
 axes = (AxisType.Auto,) * 2
 mesh = jax.make_mesh((2, 2), ("data", "tensor"), axis_types=axes, devices=devices)
 split = NamedSharding(mesh, PartitionSpec("data", None, "tensor"))
@@ -202,7 +202,7 @@ def split_loss(*arrays):
     return sharded_attention(*arrays, **options).astype(jnp.float32).sum()
 with jax.set_mesh(mesh):
     text = jax.jit(jax.grad(split_loss, (0, 1, 2))).lower(x, x, x).compile().as_text()
-print(json.dumps([found, text.count("tpu_custom_call"), text.count("all-")]))
+print(json.dumps([programs, text.count("tpu_custom_call"), text.count("all-")]))
 """
 
 
