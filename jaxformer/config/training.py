@@ -44,8 +44,8 @@ class LoopConfig(Config):
             usually 0.999. Validation, samples and the opened run then use the average. For the
             first 1 / (1 - average_decay) steps it is the plain mean. Default: no average.
         log_to: tools that get the metrics, besides metrics.jsonl: "wandb" (Weights & Biases),
-            "mlflow", "trackio", each by its package, or "csv" for metrics.csv in the run folder. A
-            resumed run goes on there.
+            "mlflow" and "trackio", which need their packages, or "csv" for metrics.csv in the run
+            folder. A resumed run goes on there.
     """
 
     steps: PositiveInt

@@ -5,6 +5,7 @@ continuation up to a stop text. The package lm-eval is imported when it is used.
 """
 
 import functools
+import itertools
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -44,7 +45,7 @@ def harness_model(model: LanguageModel) -> Any:
         raise ConfigError(
             f'standard evaluations need lm-eval: pip install "jaxformer[harness]" ({error})'
         ) from error
-    return type("HarnessModel", (_Answers, TemplateLM), {})(model)
+    return type("HarnessModel", (_HarnessMethods, TemplateLM), {})(model)
 
 
 def evaluate_tasks(
@@ -65,7 +66,7 @@ def evaluate_tasks(
     Raises:
         ConfigError: lm-eval is missing, or has no such task.
     """
-    asked = harness_model(model)
+    harness = harness_model(model)
     import lm_eval
     from lm_eval.tasks import TaskManager
     from lm_eval.utils import make_table
@@ -76,7 +77,7 @@ def evaluate_tasks(
             f"lm-eval has no task {', '.join(unknown)}; see its names with: lm-eval ls tasks"
         )
     results = lm_eval.simple_evaluate(
-        model=asked, tasks=list(tasks), limit=limit, task_manager=manager
+        model=harness, tasks=list(tasks), limit=limit, task_manager=manager
     )
     return str(make_table(results))
 
@@ -91,12 +92,15 @@ def _score(
     return losses, logits.argmax(axis=-1) == labels
 
 
-class _Answers:
+class _HarnessMethods:
     """What `TemplateLM` leaves to a model; its own methods split texts into tokens."""
 
     def __init__(self, model: LanguageModel) -> None:
         super().__init__()
         self.model = model
+        self._rngs = map(
+            functools.partial(jax.random.fold_in, jax.random.key(0)), itertools.count()
+        )
 
     @property
     def eot_token_id(self) -> int | None:
@@ -128,10 +132,15 @@ class _Answers:
 
     def _scores(self, pairs: Sequence[Sequence[list[int]]]) -> list[tuple[float, bool]]:
         """Log-likelihood of the second text of each pair, and whether it is a greedy one."""
-        most = self.model.max_len + 1  # the last token is only predicted
-        rows = [(context + continuation)[-most:] for context, continuation in pairs]
+        max_tokens = self.model.max_len + 1  # the last one is only predicted
+        if (longest := max(len(continuation) for _, continuation in pairs)) >= max_tokens:
+            raise ConfigError(
+                f"texts to score must have at most max_len={self.model.max_len} tokens, got "
+                f"{longest}; choose another task"
+            )
+        rows = [(context + continuation)[-max_tokens:] for context, continuation in pairs]
         length = 1 << (max(map(len, rows)) - 2).bit_length()  # few lengths, few programs
-        tokens = np.zeros((_ROWS, min(length, most - 1)), np.int32)
+        tokens = np.zeros((_ROWS, min(length, max_tokens - 1)), np.int32)
         labels = np.full_like(tokens, IGNORE)
         for row, (ids, (_, continuation)) in enumerate(zip(rows, pairs, strict=True)):
             size = len(ids) - 1
@@ -173,7 +182,7 @@ class _Answers:
         ids = (self.tok_encode(context) or [self.prefix_token_id])[new - room :]
         chunks = generate_stream(
             self.model.module, self.model.params, [ids], max_new_tokens=new,
-            rng=jax.random.key(0),
+            rng=next(self._rngs),
             sampling=SamplingConfig(temperature=temperature),
             stop_tokens=self.model.in_vocabulary(self.model.stop_tokens),
             vocab_size=tokenizer.vocab_size,

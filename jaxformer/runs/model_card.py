@@ -10,6 +10,7 @@ import jax
 from flax import linen as nn
 
 from jaxformer import __version__
+from jaxformer.config import DataConfig
 from jaxformer.config.files import changed_settings
 from jaxformer.runs.folder.files import CHECKPOINTS, load_summary
 from jaxformer.runs.text_models.text_model import TextModel
@@ -36,7 +37,7 @@ tokenizer = AutoTokenizer.from_pretrained("{name}")
 
 {facts}
 
-`jaxformer train config.toml` trains it again, with this as `config.toml`:
+With the same data, `jaxformer train config.toml` trains it again, with this as `config.toml`:
 
 ```toml
 {config}
@@ -50,7 +51,7 @@ def write_model_card(folder: pathlib.Path, name: str, model: TextModel, run: pat
     (architecture,) = json.loads((folder / "config.json").read_text())["architectures"]
     settings = changed_settings(dataclasses.replace(model.config, out=None)).items()
     metadata: dict[str, Any] = {"library_name": "transformers", "tags": ["jaxformer"]}
-    if data_sets := _DATA_SET.findall(" ".join(model.config.data.paths)):
+    if data_sets := _DATA_SET.findall(" ".join(_paths(model.config.data))):
         metadata["datasets"] = sorted({*data_sets})
     card = _CARD.format(
         metadata="\n".join(f"{key}: {json.dumps(value)}" for key, value in metadata.items()),
@@ -64,11 +65,17 @@ def write_model_card(folder: pathlib.Path, name: str, model: TextModel, run: pat
     write_whole(folder / "README.md", card)
 
 
+def _paths(data: DataConfig) -> list[str]:
+    """Paths of all files that a run was trained and validated on."""
+    sources = [path for source in data.mixture for path in source.paths]
+    return [*data.paths, *sources, *data.validation_paths]
+
+
 def _facts(model: TextModel, run: pathlib.Path) -> list[str]:
     """Lines on data, steps and loss of a run."""
     summary, data = load_summary(run), model.config.data
     facts = [
-        f"data: {data.source}{''.join(f', `{path}`' for path in data.paths)}; "
+        f"data: {data.source}{''.join(f', `{path}`' for path in _paths(data))}; "
         f"{summary.train_tokens:,} tokens for training, {summary.validation_tokens:,} for "
         "validation"
     ]

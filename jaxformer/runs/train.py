@@ -92,6 +92,8 @@ def train_run(
         check_profile(profile, folder, config.training.steps)  # before the data is read
     keep_programs()
     require_same("versions, devices and config", _versions() | changed_settings(config))
+    log_to = config.training.log_to
+    in_first_process("log as log_to says", lambda: require_trackers(log_to, folder))
     with take_folder(folder, config.training.keep_checkpoints, restart=restart) as locked:
         runner = training_runner(config)
         run_task, spec = start_run(config, locked, runner, task=task, base=base)
@@ -131,8 +133,7 @@ def start_run(
     prepared: Task | None = None,
 ) -> tuple[Task, RunSpec]:
     """`train_run` up to the first step, in a folder from `take_folder`; it may be `prepared`."""
-    folder, trained, start = locked.folder, 0, None
-    require_trackers(config.training.log_to, folder)  # before the data is read
+    folder, trained = locked.folder, 0
     # Verified before anything depends on it.
     stored = files.read_run_config(folder) if files.is_run(folder) else None
     if base is not None and (stored is None or config.lora is None):
@@ -151,11 +152,12 @@ def start_run(
     run_task, source = dataclasses.replace(prepared, summary=summary), prepared.source
     if stored is not None:
         files.check_same_run(folder, stored, run_task.config, summary, trained)
+    start: Start | None = None
     if stored is not None and config.lora is not None:
-        start = load_base(run_task.model, folder, runner, base)  # before anything is logged
-    _log_settings(run_task, data)
-    if start is None and source is not None and not trained:
+        start = load_base(run_task.model, folder, runner, base)
+    elif source is not None and not trained:
         start = _started_from(source, run_task.model, runner)
+    _log_settings(run_task, data)
     recipe = run_recipe(run_task.model, start)
     values = {"data": summary.fingerprint, "the newest checkpoint": trained}
     if source is not None and not trained and runner.num_hosts > 1:

@@ -87,6 +87,7 @@ def fit_sweep(
         [('learning_rate=0.01', 0.33), ('learning_rate=0.1', 0.99)]
     """
     takes = _names_taken(make, values)
+    require_trackers(loop.log_to, None if folder is None else as_path(folder))
     unused = sorted(values.keys() - takes - {"seed"})
     if unused and not callable(data) and callbacks is None:
         raise ConfigError(
@@ -138,7 +139,6 @@ def train_specs(specs: Sequence[SweepSpec], folder: pathlib.Path | None) -> list
     results: dict[str, FitResult] = {}
     stop_signal: signal.Signals | None = None
     for spec in specs:
-        require_trackers(spec.run.loop.log_to, folder)
         check_run(spec.run)
     with contextlib.ExitStack() as stack:
         for spec in specs:

@@ -24,6 +24,7 @@ from jaxformer.training import TrainingData, Trial, make_runner
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.checkpoints.locked_folder import LockedFolder
 from jaxformer.training.parallel import TogetherRunner, num_processes
+from jaxformer.training.records.trackers import require_trackers
 
 NamedConfigs = Mapping[str, tuple[Mapping[str, Any], ExperimentConfig]]
 """What distinguishes each run of a sweep, and its config, by the run's name."""
@@ -112,6 +113,7 @@ def train_configs(
     """`train_sweep` by configs; `on_start` gets the task of the first run of each program."""
     for _, config in named.values():
         _require_simple(config)
+        require_trackers(config.training.log_to, folder)  # before the data is read
     if is_run(folder):
         raise CheckpointError(f"{folder} is a run folder; choose another for the sweep, with out")
     keep_programs()

@@ -14,7 +14,7 @@ from jaxformer.training.checkpoints.locked_folder import lock_folder
 from jaxformer.training.data import TrainingData, check_data
 from jaxformer.training.evaluation import Evaluation
 from jaxformer.training.loop import TrainingLoop
-from jaxformer.training.parallel import Runner, make_runner
+from jaxformer.training.parallel import Runner, in_first_process, make_runner
 from jaxformer.training.records import Recorder
 from jaxformer.training.records.profiles import check_profile
 from jaxformer.training.records.trackers import require_trackers
@@ -60,7 +60,8 @@ def fit(
     Args:
         trial: the loss, the initial parameters, and the optimizer.
         data: training batches, and optionally validation batches.
-        folder: run folder, created if missing, for checkpoints/, metrics.jsonl and tensorboard/.
+        folder: run folder, created if missing, for checkpoints/, metrics.jsonl, and what
+            tensorboard and the tools of `loop.log_to` write.
             None writes nothing; such a training cannot be resumed.
         loop: number of steps; intervals of metrics, validation and checkpoints; number of
             non-finite steps that may be skipped.
@@ -83,9 +84,10 @@ def fit(
         the handlers that the process had before.
 
     Raises:
-        ConfigError: the newest checkpoint is beyond `loop.steps`, the loss does not return two
-            numbers, only one of frozen and combine is given, a callback needs validation data and
-            there is none, or profile has steps beyond `loop.steps` or no folder.
+        ConfigError: the newest checkpoint is beyond `loop.steps`, the loss returns something else,
+            a tool of `loop.log_to` is missing or has no folder, only one of frozen and combine is
+            given, a callback needs validation data and there is none, or profile has steps beyond
+            `loop.steps` or no folder.
         DataError: batches cannot be indexed by step, or the rows of a batch do not divide over the
             devices.
         CheckpointError: a checkpoint is damaged or has parameters of other shapes, or another
@@ -113,7 +115,7 @@ def fit(
     runner, path = runner or make_runner(), None if folder is None else as_path(folder)
     if profile is not None:
         check_profile(profile, path, loop.steps)
-    require_trackers(loop.log_to, path)
+    in_first_process("log as log_to says", lambda: require_trackers(loop.log_to, path))
     spec = RunSpec(Recipe.of(trial, seed), data, loop, tuple(callbacks))
     check_run(spec)
     with contextlib.ExitStack() as stack:

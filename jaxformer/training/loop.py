@@ -80,7 +80,7 @@ class TrainingLoop:
         """Takes the remaining steps, or stops after the step during which a signal arrives."""
         with contextlib.ExitStack() as stack, self.progress, self.stop:
             for run in self.runs:
-                stack.enter_context(run.metrics)
+                stack.enter_context(run)
             if self.step:
                 count = f"{len(self.runs)} runs " if len(self.runs) > 1 else ""
                 start = f"resuming {count}at step {self.step} of {self.config.steps}"

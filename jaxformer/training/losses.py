@@ -13,8 +13,9 @@ from jaxformer.models import Decoder, EncoderDecoder, MaskedLanguageModel, Seque
 from jaxformer.training.parallel.layout import num_parts, sum_over_parts
 
 Batch = dict[str, jax.Array]
-LossFunction = Callable[[Any, Batch, jax.Array | None], tuple[Any, ...]]
-"""Function of (params, batch, dropout_rng or None): (loss_sum, weight_sum), or also metrics."""
+Sums = tuple[jax.Array, jax.Array] | tuple[jax.Array, jax.Array, dict[str, jax.Array]]
+LossFunction = Callable[[Any, Batch, jax.Array | None], Sums]
+"""Function of (params, batch, dropout_rng or None): (loss_sum, weight_sum), or with metrics."""
 
 Combine = Callable[[Any, Any], Any]
 """Function of (trained parameters, frozen parameters) that returns the parameters of a loss."""
@@ -73,7 +74,7 @@ class _Loss:
     sums: Callable[..., tuple[jax.Array, jax.Array]]
     options: tuple[tuple[str, float], ...]
 
-    def __call__(self, params: Any, batch: Batch, dropout_rng: jax.Array | None) -> tuple[Any, ...]:
+    def __call__(self, params: Any, batch: Batch, dropout_rng: jax.Array | None) -> Sums:
         inputs: dict[str, Any] = {name: array for name, array in batch.items() if name != "labels"}
         inputs["deterministic"] = dropout_rng is None
         rngs = None if dropout_rng is None else {"dropout": dropout_rng}
@@ -86,10 +87,9 @@ class _Loss:
         # Auxiliary losses and metrics are means, so they are multiplied by the weight.
         total += weight * sum(leaf.sum() for leaf in jax.tree.leaves(sown.pop("losses", {})))
         by_name: dict[str, list[jax.Array]] = {}
+        # A scan stacks what its layers sow.
         for path, leaf in jax.tree.leaves_with_path(sown):
-            by_name.setdefault(path[-2].key, []).append(
-                leaf.mean()
-            )  # of layers, if they are scanned
+            by_name.setdefault(path[-2].key, []).append(leaf.mean())
         metrics = {name: weight * sum(means) / len(means) for name, means in by_name.items()}
         return (total, weight, metrics) if metrics else (total, weight)
 

@@ -15,6 +15,10 @@ from jaxformer.training.state import TrainState
 METRICS = frozenset({"loss", "weight", "grad_norm", "bad_step", "skipped_steps"})
 """Names of the metrics of every step."""
 
+_RESERVED = METRICS | {"step", "learning_rate", "validation_loss"}  # records have these, too
+
+_RESERVED = METRICS | {"step", "learning_rate", "validation_loss"}  # records have these, too
+
 
 def make_train_step(
     loss_function: LossFunction,
@@ -180,18 +184,19 @@ def checked_loss(
         whole = params if combine is None else combine(params, frozen)
         sums = loss_function(whole, batch, dropout_rng)
         if isinstance(sums, tuple) and len(sums) in (2, 3):
-            loss, weight = map(jnp.asarray, sums[:2])
-            metrics = sums[2] if len(sums) == 3 else {}
-            is_number = (
-                jnp.issubdtype(loss.dtype, jnp.floating) and loss.shape == weight.shape == ()
-            )
-            if is_number and isinstance(metrics, dict) and not METRICS.intersection(metrics):
-                return loss, (weight, jax.tree.map(jnp.asarray, metrics))
+            loss, weight, metrics = (*sums, {})[:3]
+            is_named = isinstance(metrics, dict) and not _RESERVED.intersection(metrics)
+            numbers = [loss, weight, *(metrics.values() if is_named else [None])]
+            if all(jax.tree.leaves(x) == [x] and jnp.shape(x) == () for x in numbers):
+                loss, weight, *values = map(jnp.asarray, numbers)
+                if jnp.issubdtype(loss.dtype, jnp.floating):
+                    return loss, (weight, dict(zip(metrics, values, strict=True)))
         got = jax.tree.map(lambda x: f"{jnp.result_type(x)}{list(jnp.shape(x))}", sums)
         raise ConfigError(
-            "a loss must return two numbers, (loss_sum, weight_sum), the loss a float, or also a "
-            f"dict of metrics but {', '.join(sorted(METRICS))}, got {got}; sum over the rows, and "
-            "also return the divisor, such as the number of rows"
+            "a loss must return two numbers, (loss_sum, weight_sum), the loss a float, and may add "
+            "a dict of numbers, metrics with other names than "
+            f"{', '.join(sorted(_RESERVED))}, got {got}; sum over the rows, and also return the "
+            "divisor, such as the number of rows"
         )
 
     return checked

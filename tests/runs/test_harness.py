@@ -115,7 +115,10 @@ def test_figures_are_those_of_transformers(folders, tasks, family, capsys, monke
 def test_scores_are_those_of_the_model(folders):
     """Also of more texts than are scored at a time, and of a context that is too long."""
     model = runs.open_run(folders("llama")[0])
-    answers, texts = harness._Answers(model), [" ".join(WORDS[: 1 + i % 5]) for i in range(11)]
+    answers, texts = (
+        harness._HarnessMethods(model),
+        [" ".join(WORDS[: 1 + i % 5]) for i in range(11)],
+    )
     prompts = [" ".join(WORDS[i:]) for i in range(11)]
     encoded = [
         (None, answers.tok_encode(prompt), answers.tok_encode(text, add_special_tokens=False))
@@ -131,13 +134,15 @@ def test_scores_are_those_of_the_model(folders):
     ((same, _),) = answers._loglikelihood_tokens([(None, ([5] * 60 + context)[-34:], text)])
     assert model.max_len == 40 and cut != same
     most = 41 - len(text)
+    with pytest.raises(ConfigError, match="must have at most max_len=40 tokens, got 41"):
+        answers._loglikelihood_tokens([(None, [0], [5] * 41)])
     ((same, _),) = answers._loglikelihood_tokens([(None, ([5] * 60 + context)[-most:], text)])
     assert cut == pytest.approx(same, rel=1e-6)
 
 
 def test_continuation_ends_before_a_stop_text_and_is_the_greedy_one(folders):
     model = runs.open_run(folders("llama")[0])
-    answers, options = harness._Answers(model), {"until": [], "max_gen_toks": 9}
+    answers, options = harness._HarnessMethods(model), {"until": [], "max_gen_toks": 9}
     whole = answers._continuation("the cat", options)
     expected = model.generate("the cat", max_new_tokens=9, temperature=0.0)
     assert whole == expected.strip() and " " in whole
@@ -150,6 +155,8 @@ def test_continuation_ends_before_a_stop_text_and_is_the_greedy_one(folders):
             [(None, answers.tok_encode("the cat"), tokens)]
         )
         assert greedy is is_greedy
+    drawn = options | {"temperature": 5.0}
+    assert answers._continuation("the cat", drawn) != answers._continuation("the cat", drawn)
     with pytest.raises(ConfigError, match="must ask for fewer tokens than max_len=40, got 40"):
         answers._continuation("the cat", {"until": [], "max_gen_toks": 40})
 

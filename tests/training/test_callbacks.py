@@ -1,11 +1,14 @@
 """Callbacks of `fit`, and early stopping."""
 
+import pathlib
+
 import numpy as np
 import pytest
 
 from jaxformer.config import LoopConfig
 from jaxformer.errors import ConfigError
 from jaxformer.training import EarlyStopping, read_metrics
+from tests.docs.pages import blocks, run
 from tests.training.test_fit import batch, saved_steps, train
 
 LOOP = LoopConfig(steps=6, log_every=2, eval_every=1, checkpoint_every=6)
@@ -68,3 +71,15 @@ def test_early_stopping_may_go_by_a_score(tmp_path):
         stop(1, {"validation_loss": 1.0})
     with pytest.raises(ConfigError, match="at least 1 validation, got 0"):
         EarlyStopping(patience=0)
+
+
+def test_callbacks_of_the_documentation_see_the_validations(tmp_path, capsys):
+    page, of_page = pathlib.Path("docs/train.md").read_text(encoding="utf-8"), {}
+    for code in blocks(page, "python"):
+        if "EarlyStopping" in code:
+            run(code, "docs/train.md", of_page)
+    stopped_by(tmp_path, *of_page["callbacks"])
+    printed = capsys.readouterr().out
+    for record in read_metrics(tmp_path):
+        if "validation_loss" in record:
+            assert f"{record['step']} {record['validation_loss']}\n" in printed

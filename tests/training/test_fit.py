@@ -143,8 +143,14 @@ def test_batches_may_be_any_pytree_of_arrays(tmp_path):
         ),
         ({"validation": lambda: []}, DataError, "at least one batch, got none; return a new"),
         ({"loss": lambda *a: (*loss(*a), {"grad_norm": 1.0})}, ConfigError,
-         "a dict of metrics but bad_step, grad_norm, loss, .*, got .*'grad_norm'"),
-        ({"loss": lambda *a: (*loss(*a), 3.0)}, ConfigError, "a dict of metrics but .*, got "),
+         "metrics with other names than bad_step, grad_norm, .*step, .*, got .*'grad_norm'"),
+        ({"loss": lambda *a: (*loss(*a), {"validation_loss": 1.0})}, ConfigError, "other names"),
+        ({"loss": lambda *a: (*loss(*a), {"rows_per_second": 1.0})}, ConfigError,
+         "another name than loss, .*, rows_per_second, .*, got 'rows_per_second'; rename it"),
+        ({"loss": lambda *a: (*loss(*a), {"rows": jnp.ones(8)})}, ConfigError,
+         r"a dict of numbers, .*'rows': 'float32\[8\]'"),
+        ({"loss": lambda *a: (*loss(*a), {"more": {"x": 1.0}})}, ConfigError, "dict of numbers"),
+        ({"loss": lambda *a: (*loss(*a), 3.0)}, ConfigError, "a dict of numbers, .*, got "),
         ({"loss": lambda *a: loss(*a)[0]}, ConfigError, r"two numbers.*got float32\[\]; sum over"),
         (
             {"loss": lambda p, b, r: (b["x"] @ p["kernel"], 8)}, ConfigError,
@@ -157,6 +163,25 @@ def test_mistakes_get_one_line(tmp_path, options, error, message):
     with pytest.raises(error, match=message) as raised:
         train(tmp_path, **options)
     assert "\n" not in str(raised.value)
+
+
+def test_metrics_of_a_loss_are_averaged_by_its_weights_over_the_healthy_steps(tmp_path):
+    """Of three steps, whose batches differ in weight, the second is skipped."""
+
+    def with_metric(params, batch, rng):
+        total = (batch["x"] @ params["kernel"]).sum() * jnp.where(batch["bad"][0], jnp.nan, 1.0)
+        return total, batch["weight"][0], {"size": batch["weight"][0] * batch["value"][0]}
+
+    weights, values, bad = [1.0, 5.0, 3.0], [2.0, 100.0, 6.0], [False, True, False]
+    batches = [
+        {"x": np.ones((1, 3), np.float32), "weight": np.float32([weight]),
+         "value": np.float32([value]), "bad": np.array([is_bad])}
+        for weight, value, is_bad in zip(weights, values, bad, strict=True)
+    ]  # fmt: skip
+    loop = LoopConfig(steps=3, log_every=3, skip_bad_steps=1)
+    train(tmp_path, loss=with_metric, batches=batches, loop=loop, optimizer=optax.sgd(0.0))
+    (record,) = read_metrics(tmp_path)
+    assert record["size"] == (1 * 2 + 3 * 6) / 4 and record["skipped_steps"] == 1
 
 
 def test_scores_need_a_validation_loss(tmp_path):

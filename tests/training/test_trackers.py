@@ -1,17 +1,19 @@
 """`log_to`: tools that get the metrics of a run, each here by a stand-in for its library."""
 
-import contextlib
 import dataclasses
 import importlib.machinery
 import json
+import re
 import sys
 import types
 
+import optax
 import pytest
 
 from jaxformer import runs
 from jaxformer.config import LoopConfig
-from jaxformer.errors import ConfigError
+from jaxformer.errors import ConfigError, TrainingError
+from jaxformer.sweeps import train_sweep
 from jaxformer.training import read_metrics
 from tests.runs import tiny
 from tests.training.test_callbacks import LOOP, stopped_by
@@ -53,25 +55,35 @@ def trackio(monkeypatch):
 
 
 def mlflow(monkeypatch):
-    @contextlib.contextmanager
+    """Its runs are within the active one, which functions without an id mean."""
+    active = []
+
     def start_run(run_id, run_name, nested):
-        run = tool.open(run_id or "a run of MLflow", name=run_name, config={})
-        try:
-            yield types.SimpleNamespace(info=types.SimpleNamespace(run_id=run.id))
-        except BaseException:
-            run.finish(exit_code=1)
-            raise
-        run.finish()
+        assert not active, "a run would be within another one"
+        active.append(tool.open(run_id or f"run {len(tool.opened)}", name=run_name, config={}))
+        return types.SimpleNamespace(info=types.SimpleNamespace(run_id=active[0].id))
+
+    def end_run(status):
+        assert status == "RUNNING" and active.pop()
 
     def log_metrics(values, step, run_id):
+        assert not re.search(r"[^\w\-. :/]", "".join(values))
         tool.logged[run_id].append({"step": step, **values})
 
     def log_params(settings):
+        assert active and len(settings) <= 100
         tool.opened[-1][1]["config"].update(settings)
 
+    def client():
+        def set_terminated(run_id, status):
+            tool.ended.append({"FINISHED": 0, "FAILED": 1}[status])
+
+        return types.SimpleNamespace(set_terminated=set_terminated)
+
     tool = Tool(
-        monkeypatch, "mlflow", start_run=start_run, log_metrics=log_metrics, log_params=log_params
-    )
+        monkeypatch, "mlflow", start_run=start_run, end_run=end_run, log_metrics=log_metrics,
+        log_params=log_params, MlflowClient=client,
+    )  # fmt: skip
     return tool
 
 
@@ -85,15 +97,30 @@ def test_tool_gets_every_record_and_a_resumed_run_goes_on(tmp_path, monkeypatch,
     assert run_id == resumed and "run" in (opened.get("name") or run_id)
     assert tool.logged == {run_id: read_metrics(tmp_path / "run")} and tool.ended == [0, 0]
     stopped_by(tmp_path / "another", loop=dataclasses.replace(LOOP, log_to=(name,)))
-    if make is not mlflow:
-        assert tool.opened[-1][0] != run_id
+    assert tool.opened[-1][0] != run_id
 
     def fail(step, metrics):
         raise KeyError("of a callback")
 
     with pytest.raises(KeyError):
         stopped_by(tmp_path / "failed", fail, loop=dataclasses.replace(LOOP, log_to=(name,)))
-    assert tool.ended[-1] == (0 if make is trackio else 1)  # trackio has no failed runs
+    has_failed = 0 if make is trackio else 1  # trackio has no failed runs
+    assert tool.ended[-1] == has_failed
+    diverging = {"loop": dataclasses.replace(LOOP, log_to=(name,)), "optimizer": optax.sgd(1e38)}
+    with pytest.raises(TrainingError, match="not finite"):
+        stopped_by(tmp_path / "diverged", **diverging)
+    assert tool.ended[3:] == [has_failed] * 2
+
+
+@pytest.mark.parametrize("make", [wandb, mlflow, trackio])
+def test_runs_of_a_sweep_that_train_at_once_are_runs_of_their_own(tmp_path, monkeypatch, make):
+    tool = make(monkeypatch)
+    config = tiny.config_of_sentences(tmp_path, training={"steps": 2, "log_to": (make.__name__,)})
+    config = dataclasses.replace(config, out=str(tmp_path / "sweep"))
+    train_sweep(config, {"optimizer.learning_rate": [1e-3, 1e36]})
+    logged = [[record["step"] for record in records] for records in tool.logged.values()]
+    assert logged == [[1, 2, 2], [1]]  # the second diverges
+    assert sorted(tool.ended) == [0, 0 if make is trackio else 1]
 
 
 def test_csv_has_every_record_once_also_after_a_kill(tmp_path):
@@ -115,37 +142,33 @@ def test_csv_has_every_record_once_also_after_a_kill(tmp_path):
     assert rows == [["step", "metric", "value"], *expected]
 
 
-def test_run_gives_its_config_and_may_be_resumed_with_other_tools(tmp_path, monkeypatch):
-    tool = wandb(monkeypatch)
-    config = tiny.config_of_sentences(tmp_path, training={"steps": 1, "log_to": ("wandb", "csv")})
+@pytest.mark.parametrize("make", [wandb, mlflow, trackio])
+def test_run_gives_its_config_and_may_be_resumed_with_other_tools(tmp_path, monkeypatch, make):
+    tool, name = make(monkeypatch), make.__name__
+    config = tiny.config_of_sentences(tmp_path, training={"steps": 1, "log_to": (name, "csv")})
     runs.train_run(config)
-    (_, opened), out = tool.opened[0], tmp_path / "run"
-    assert opened["config"]["model"]["d_model"] == config.model.d_model
-    assert opened["dir"] == str(out) and opened["name"] == "run"
-    assert set(json.loads((out / "trackers.json").read_text())) == {"wandb"}
+    ((run_id, opened),), out = tool.opened, tmp_path / "run"
+    model = opened["config"].get("model", {})
+    width = opened["config"]["model.d_model"] if make is mlflow else model["d_model"]
+    assert width == config.model.d_model
+    assert json.loads((out / "trackers.json").read_text()) == {name: run_id}
     runs.train_run(tiny.change(config, training={"steps": 2, "log_to": ()}))
     assert all(part.damage is None for part in runs.verify_run(out)) and len(tool.opened) == 1
     runs.train_run(config, restart=True)
-    assert tool.opened[0][0] != tool.opened[1][0]  # another run of the tool, too
-
-
-def test_mlflow_gets_all_settings_a_hundred_at_a_time(tmp_path, monkeypatch):
-    tool, taken = mlflow(monkeypatch), []
-    monkeypatch.setattr("mlflow.log_params", taken.append, raising=False)
-    config = tiny.config_of_sentences(tmp_path, training={"steps": 1, "log_to": ("mlflow",)})
-    runs.train_run(config)
-    assert len(tool.opened) == 1 and max(map(len, taken)) == 100
-    params = {name: value for part in taken for name, value in part.items()}
-    assert params["model.d_model"] == config.model.d_model and params["training.steps"] == 1
+    assert tool.opened[1][0] != run_id  # another run of the tool, too
 
 
 def test_what_cannot_be_tracked_is_refused_before_the_data_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr("jaxformer.runs.train.prepare_task", None)
     monkeypatch.setitem(sys.modules, "trackio", None)
     config = tiny.config_of_sentences(tmp_path, training={"log_to": ("trackio",)})
-    with pytest.raises(ConfigError, match="log_to 'trackio' needs its package; pip install track"):
-        runs.train_run(config)
-    with pytest.raises(ConfigError, match="log_to needs a run folder on a disk, got None"):
-        stopped_by(None, loop=dataclasses.replace(LOOP, log_to=("csv",)))
+    monkeypatch.setattr("jaxformer.sweeps.train.prepare_task", None)
+    missing = "log_to 'trackio' needs its package; pip install trackio"
+    for train in (runs.train_run, lambda config: train_sweep(config, {"seed": [0, 1]})):
+        with pytest.raises(ConfigError, match=missing):
+            train(config)
+    for folder in (None, "gs://bucket/run"):
+        with pytest.raises(ConfigError, match=f"log_to needs a run folder on a disk, got {folder}"):
+            stopped_by(folder, loop=dataclasses.replace(LOOP, log_to=("csv",)))
     with pytest.raises(ConfigError, match="must be one of wandb, .* got 'wand'; did you mean 'wa"):
         LoopConfig(steps=1, log_to=("wand",))

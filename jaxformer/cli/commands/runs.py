@@ -116,7 +116,7 @@ def convert(
         ignore: for a Hugging Face folder: generation settings that you know to be irrelevant.
         adapter: write only the matrices of a LoRA run, as an adapter that PEFT loads.
         push: id OWNER/MODEL as which the folder of a run is uploaded to Hugging Face, with a model
-            card.
+            card; a new repository is public.
     """
     from jaxformer import runs
 

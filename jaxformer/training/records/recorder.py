@@ -7,10 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from jaxformer.errors import TrainingError
+from jaxformer.errors import ConfigError, TrainingError
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.evaluation import Evaluation, LossSums
-from jaxformer.training.parallel import Runner, from_first_process, is_first_process
+from jaxformer.training.parallel import (
+    Runner,
+    from_first_process,
+    in_first_process,
+    is_first_process,
+)
 from jaxformer.training.records.metrics import MetricsWriter
 from jaxformer.training.records.progress import TrainingProgress
 from jaxformer.training.state import TrainState
@@ -54,6 +59,15 @@ class Recorder:
             self.spec.folder, self.last_saved, log_to=self.spec.loop.log_to,
             settings=self.spec.settings, writes=is_first,
         )  # fmt: skip
+
+    def __enter__(self) -> "Recorder":
+        in_first_process("open the tools of log_to", self.metrics.__enter__)
+        return self
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if error is None and self.failure is not None:  # which ended this run alone
+            kind, error = type(self.failure), self.failure
+        self.metrics.__exit__(kind, error, traceback)
 
     @property
     def name(self) -> str:
@@ -102,9 +116,6 @@ class Recorder:
         if healthy.any():
             mean = float(np.average(losses[healthy], weights=weights[healthy]))
             values = {"loss": mean, "grad_norm": float(norms[healthy][-1])}
-            for name in sorted(steps[-1].keys() - METRICS):
-                more = np.array([of_step[name] for of_step in steps])
-                values[name] = float(np.average(more[healthy], weights=weights[healthy]))
         if (schedule := self.trial.learning_rate) is not None:
             # The optimizer does not count skipped steps.
             values["learning_rate"] = float(schedule(max(step - skipped - 1, 0)))
@@ -112,8 +123,17 @@ class Recorder:
             values["skipped_steps"] = skipped
         seconds = meters["seconds_per_step"] * len(steps)
         per_second = float(weights[np.isfinite(weights)].sum()) / seconds
-        values[f"{self.spec.data.unit.replace(' ', '_')}s_per_second"] = per_second
-        self.record(step, {**values, **meters})
+        values |= {f"{self.spec.data.unit.replace(' ', '_')}s_per_second": per_second, **meters}
+        for name in sorted(steps[-1].keys() - METRICS):
+            if name in values:
+                raise ConfigError(
+                    f"a metric of a loss must have another name than {', '.join(values)}, got "
+                    f"{name!r}; rename it"
+                )
+            if healthy.any():
+                of_loss = np.array([of_step[name] for of_step in steps])
+                values[name] = float(np.average(of_loss[healthy], weights=weights[healthy]))
+        self.record(step, values)
         return mean, per_second
 
     def record(self, step: int, values: dict[str, float]) -> None:

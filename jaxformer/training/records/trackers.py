@@ -4,6 +4,7 @@ import contextlib
 import csv
 import importlib.util
 import pathlib
+import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -46,15 +47,14 @@ def trackers(
         names = [*names, "tensorboard"]
     ids = read_json(folder / _FILE, dict) if (folder / _FILE).exists() else {}
     with contextlib.ExitStack() as stack:
-        logs, known = [], len(ids)
-        for name in names:
+        logs = []
+        for name in dict.fromkeys(names):
             run = _OPEN[name](folder, ids.get(name), settings, records)
             log, run_id = stack.enter_context(run)
             logs.append(log)
-            if run_id is not None:
+            if run_id != ids.get(name):
                 ids[name] = run_id
-        if len(ids) > known:
-            write_json(folder / _FILE, ids)
+                write_json(folder / _FILE, ids)
         yield logs
 
 
@@ -82,16 +82,25 @@ def _mlflow(
 ) -> Iterator[tuple[Log, str]]:
     import mlflow
 
-    with mlflow.start_run(run_id, run_name=folder.name, nested=True) as run:
-        if run_id is None:  # those of a resumed run are there, and MLflow lets none change
-            params = list(_flat(settings).items())
-            for start in range(0, len(params), _MOST_PARAMS):
-                mlflow.log_params(dict(params[start : start + _MOST_PARAMS]))
-        run_id = run.info.run_id
-        yield (
-            (lambda step, metrics: mlflow.log_metrics(dict(metrics), step=step, run_id=run_id)),
-            run_id,
-        )
+    run = mlflow.start_run(run_id, run_name=folder.name, nested=True)
+    if run_id is None:  # a resumed run has its parameters, which MLflow lets nobody change
+        params = list(_flat(settings).items())
+        for start in range(0, len(params), _MOST_PARAMS):
+            mlflow.log_params(dict(params[start : start + _MOST_PARAMS]))
+    run_id = run.info.run_id
+    # From here on by its id: runs of a sweep train at once, and each would be within the last.
+    mlflow.end_run("RUNNING")
+
+    def log(step: int, metrics: Mapping[str, float]) -> None:
+        named = {re.sub(r"[^\w\-. :/]", "_", name): value for name, value in metrics.items()}
+        mlflow.log_metrics(named, step=step, run_id=run_id)
+
+    status = "FAILED"
+    try:
+        yield log, run_id
+        status = "FINISHED"
+    finally:
+        mlflow.MlflowClient().set_terminated(run_id, status)
 
 
 @contextlib.contextmanager
