@@ -11,6 +11,7 @@ from flax.core import freeze
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.attention import dot_product_attention
+from jaxformer.functional.linear import Products
 from jaxformer.models.contexts import AttentionFunctions
 from jaxformer.models.init_shapes import draw_params
 from jaxformer.modules.block import Block
@@ -56,6 +57,10 @@ class Model(nn.Module):
     def output_bias(self) -> jax.Array | None:
         """Bias of the logits, float `[V]`, or None."""
         return self._table().output_bias()
+
+    def output_products(self) -> Products:
+        """Precision and function of the product of hidden states with the output table."""
+        return self._table().products
 
     def _table(self) -> Embedding:
         """Embedding whose table makes the logits."""

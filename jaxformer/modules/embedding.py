@@ -27,8 +27,7 @@ class Embedding(nn.Module):
         config: vocabulary, widths, tying and freezing; scale of the embeddings; scale, bias and
             soft cap of the logits. Its vocab_size must be set.
         has_output: whether there are logits; False = no output table.
-        products: precision and function of the matrix products, but not of
-            `chunked_cross_entropy`, which takes the table.
+        products: precision and function of the matrix products.
 
     Raises:
         ConfigError: vocab_size is not set.

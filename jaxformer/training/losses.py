@@ -105,7 +105,7 @@ def _token_sums(
         if labels.size * table.shape[0] > _MAX_LOGITS * num_parts():
             chunked = functools.partial(
                 chunked_cross_entropy, scale=model.config.logit_factor,
-                softcap=model.config.logit_softcap, **options,
+                softcap=model.config.logit_softcap, products=model.output_products(), **options,
             )  # fmt: skip
             return sum_over_parts(chunked, hidden, table, labels, *biases)
         return cross_entropy(model.logits(hidden), labels, **options)
