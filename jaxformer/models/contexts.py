@@ -69,7 +69,7 @@ def layer_contexts(
 
     contexts: dict[tuple[LayerConfig, type, int], AttentionContext] = {}
     keys = []
-    for layer, cache in zip(layers, caches, strict=False):  # the stack refuses another number
+    for layer, cache in zip(layers, caches, strict=True):
         # Caches of equal kind and size have equal lengths, and so the same bias.
         keys.append((layer, type(cache), 0 if cache is None else cache.key.shape[-2]))
         if keys[-1] not in contexts:

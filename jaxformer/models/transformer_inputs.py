@@ -26,7 +26,13 @@ from jaxformer.functional.masks.checks import aligned
 from jaxformer.functional.multi_head import KVCache, WindowCache
 from jaxformer.functional.taps import Taps, check_taps
 from jaxformer.modules.attention import AttentionContext
-from jaxformer.modules.stacked_layers import Cache, ScannedCache, cache_capacity, caches_of_layers
+from jaxformer.modules.stacked_layers import (
+    Cache,
+    ScannedCache,
+    cache_capacity,
+    caches_of_layers,
+    check_one_per_layer,
+)
 
 
 class TransformerInputs(TypedDict, total=False):
@@ -100,8 +106,8 @@ def check_inputs(
     deterministic = static_bool("deterministic", inputs["deterministic"])
     return_weights = static_bool("return_weights", inputs["return_weights"])
     tapped = check_taps(inputs["taps"])
-    _check_caches("cache", cache, KVCache | WindowCache)
-    _check_caches("cross_cache", inputs["cross_cache"], KVCache)
+    _check_caches("cache", cache, KVCache | WindowCache, config.num_layers)
+    _check_caches("cross_cache", inputs["cross_cache"], KVCache, config.num_layers)
     _check_encoded(config, sizes, inputs, cross_attention)
     for index, layer in enumerate(caches_of_layers(cache)):
         _check_integers(f"cache[{index}].lengths", layer.lengths, "B", sizes)
@@ -176,15 +182,17 @@ def _check_lengths(
         check_range(name, known.tolist(), least=0, most=most)
 
 
-def _check_caches(name: str, caches: object, kinds: type | UnionType) -> None:
-    """Checks that caches, if given, are a tuple with one per layer."""
-    if caches is None or isinstance(caches, ScannedCache):
+def _check_caches(name: str, caches: Any, kinds: type | UnionType, num_layers: int) -> None:
+    """Checks that caches, if given, are a tuple with one per layer, or those of a scan."""
+    if caches is None:
         return
-    if not isinstance(caches, tuple | list) or not all(isinstance(c, kinds) for c in caches):
+    layers = caches_of_layers(caches) if isinstance(caches, ScannedCache) else caches
+    if not isinstance(layers, tuple | list) or not all(isinstance(c, kinds) for c in layers):
         raise ShapeError(
             f"{name} must be a tuple of caches, one per layer, from init_cache or an earlier call, "
             f"got {type(caches).__name__}"
         )
+    check_one_per_layer(name, len(layers), num_layers)
 
 
 def _check_encoded(

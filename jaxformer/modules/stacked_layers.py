@@ -80,6 +80,14 @@ def join_caches(parts: list[Any], *, scan_index: int | None) -> Cache | None:
     return ScannedCache(tuple(first), repeats, tuple(rest))
 
 
+def check_one_per_layer(name: str, count: int, num_layers: int) -> None:
+    """Raises ConfigError unless there are as many contexts or caches as layers."""
+    if count != num_layers:
+        raise ConfigError(
+            f"{name} must have one entry per layer, got {count} and num_layers={num_layers}"
+        )
+
+
 class LayerInputs(NamedTuple):
     """Inputs of one layer other than x."""
 
@@ -105,17 +113,11 @@ def inputs_by_layer(
     cross_cache: Cache | None, taps: Taps | None,
 ) -> list[LayerInputs]:  # fmt: skip
     """Inputs of each layer; ConfigError unless contexts and caches have an entry for each."""
-    columns: dict[str, Any] = {"contexts": contexts, "cache": cache, "cross_cache": cross_cache}
+    columns: dict[str, Any] = {"contexts": contexts}
+    for name, caches in (("cache", cache), ("cross_cache", cross_cache)):
+        columns[name] = (None,) * num_layers if caches is None else caches_of_layers(caches)
     for name, entries in columns.items():
-        if entries is None:
-            columns[name] = (None,) * num_layers
-            continue
-        columns[name] = entries.layers if isinstance(entries, ScannedCache) else entries
-        if len(columns[name]) != num_layers:
-            raise ConfigError(
-                f"{name} must have one entry per layer, got {len(columns[name])} and "
-                f"num_layers={num_layers}"
-            )
+        check_one_per_layer(name, len(entries), num_layers)
     rows = zip(*columns.values(), range(num_layers), (taps,) * num_layers, strict=True)
     return [LayerInputs(*row) for row in rows]
 

@@ -135,6 +135,9 @@ def cross_cache(batch=2, layers=2):
          "must be [B=2, K=2, S, H=2]", "(1, 2, 5, 2)"),
         (attend(cross_cache=cross_cache(layers=1)), "cross_cache",
          "ConfigError: cross_cache must have one entry per layer, got 1 and"),
+        (decode(cache=CACHE[:1]), "cache", "ConfigError: cache must have one entry per layer, "
+         "got 1 and num_layers=2"),
+        (decode(cache=()), "cache", "ConfigError: cache must have one entry per layer, got 0 and"),
     ],
 )  # fmt: skip
 def test_a_wrong_call_is_refused_by_name(params, row):
