@@ -146,7 +146,7 @@ class Stack(nn.Module):
             raise ConfigError(
                 "block must make a module from a config and "
                 f"{', '.join(['name', *options])}, as modules.Block does, got {error}"
-            ) from None
+            ) from error
         if self.is_initializing():
             # By a scan, so that layout and values do not depend on how the layers run.
             def initialize(block: nn.Module, x: jax.Array, _: None) -> tuple[jax.Array, None]:

@@ -47,6 +47,7 @@ def _assert_values(claim: str, attention: Attention, sizes: AttentionSizes) -> N
     except AssertionError as error:
         raise AssertionError(f"{claim}\n{error}") from None
     except Exception as error:
+        # `assert_attention_contract` collects the messages of all claims, so no cause would last.
         name, message = claim.partition(":")[0].replace(" ", "_"), str(error).strip()
         first_line = (message or "no message").splitlines()[0]
         raise AssertionError(

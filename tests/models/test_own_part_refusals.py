@@ -130,3 +130,12 @@ def test_parts_that_do_not_fit_are_refused_in_one_line(row):
     for word in words:
         assert word in str(caught.value)
     assert len(str(caught.value).split("\n--------------------")[0].splitlines()) == 1
+
+
+def test_the_error_of_a_block_that_cannot_be_made_keeps_its_cause():
+    def block(config, **options):
+        return len(config)
+
+    with pytest.raises(ConfigError, match="block must make a module") as raised:
+        decode(block=block)()
+    assert isinstance(raised.value.__cause__, TypeError)
