@@ -8,7 +8,14 @@ import jax.numpy as jnp
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import check_choice, check_fields
-from jaxformer.functional.linear import DEFAULT_PRODUCTS, Kernel, Products, linear
+from jaxformer.functional.linear import (
+    DEFAULT_PRODUCTS,
+    Kernel,
+    Products,
+    check_kernel,
+    input_width,
+    linear,
+)
 from jaxformer.functional.taps import LayerTaps
 
 
@@ -112,8 +119,9 @@ def feed_forward(
     """
     activate = activation_function(activation)
     check_fields("params", params, FeedForwardParams)
+    _check_kernels(params, x, ("up",))
     up = linear(x, params.up_kernel, params.up_bias, products=products, name="up_kernel")
-    return _project_down(params, activate(up), x.shape[-1], tap, products)
+    return _project_down(params, activate(up), tap, products)
 
 
 def gated_feed_forward(
@@ -152,26 +160,33 @@ def gated_feed_forward(
     """
     activate = gate_function(activation)
     check_fields("params", params, GatedFeedForwardParams)
+    _check_kernels(params, x, ("gate", "up"))
     gate = linear(x, params.gate_kernel, params.gate_bias, products=products, name="gate_kernel")
     up = linear(x, params.up_kernel, params.up_bias, products=products, name="up_kernel")
-    if gate.shape != up.shape:
-        raise ShapeError(
-            f"gate_kernel and up_kernel must both be [D, F], got {params.gate_kernel.shape} and "
-            f"{params.up_kernel.shape}"
-        )
-    return _project_down(params, activate(gate, up), x.shape[-1], tap, products)
+    return _project_down(params, activate(gate, up), tap, products)
+
+
+def _check_kernels(
+    params: FeedForwardParams | GatedFeedForwardParams, x: jax.Array, projections: tuple[str, ...]
+) -> None:
+    """Checks all kernels and biases against x and each other, before any product."""
+    sizes = {"D": input_width(x)}
+    for projection in projections:
+        kernel, bias = (getattr(params, f"{projection}_{part}") for part in ("kernel", "bias"))
+        sizes["F"] = check_kernel(f"{projection}_kernel", kernel, bias, sizes)
+    kernel, bias, hidden = params.down_kernel, params.down_bias, {"D": sizes["F"]}
+    remedy = "D is up_kernel's last axis"
+    width = check_kernel("down_kernel", kernel, bias, hidden, remedy=remedy)
+    if width != sizes["D"]:
+        expected = f"[{sizes['F']}, {sizes['D']}]"
+        raise ShapeError(f"down_kernel must be {expected}, got shape {kernel.shape}")
 
 
 def _project_down(
-    params: FeedForwardParams | GatedFeedForwardParams, hidden: jax.Array, width: int,
-    tap: LayerTaps | None, products: Products,
+    params: FeedForwardParams | GatedFeedForwardParams, hidden: jax.Array, tap: LayerTaps | None,
+    products: Products,
 ) -> jax.Array:  # fmt: skip
-    """Output `[..., D]` of activations `[..., F]`, where D is the width of the inputs."""
+    """Output `[..., D]` of activations `[..., F]`."""
     hidden = hidden if tap is None else tap("feed_forward_activations", hidden)
-    kernel = params.down_kernel
-    output = linear(hidden, kernel, params.down_bias, products=products, name="down_kernel")
-    if output.shape[-1] != width:
-        raise ShapeError(
-            f"down_kernel must be [{hidden.shape[-1]}, {width}], got shape {kernel.shape}"
-        )
-    return output
+    kernel, bias = params.down_kernel, params.down_bias
+    return linear(hidden, kernel, bias, products=products, name="down_kernel")

@@ -1,7 +1,7 @@
 """Linear layers: their matrix products, and kernels with a low-rank correction (LoRA)."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -142,13 +142,7 @@ def linear(
         >>> linear(jnp.ones((2, 3)), jnp.ones((3, 5)), jnp.ones(5)).tolist()[0]
         [4.0, 4.0, 4.0, 4.0, 4.0]
     """
-    width, base = input_width(x), checked_base(name, kernel)
-    sizes = check_axes(name, base, "D F", {"D": width}, remedy="D is x's last axis")
-    check_dtype(name, base, "floating")
-    if bias is not None:
-        bias_name = name.replace("kernel", "bias")
-        check_axes(bias_name, bias, "F", sizes)
-        check_dtype(bias_name, bias, "floating")
+    check_kernel(name, kernel, bias, {"D": input_width(x)})
     check_fields("products", products, Products)
     result = on_rows(lambda rows: matmul(rows, kernel, products.matmul), x)  # [..., F]
     if bias is None:
@@ -160,6 +154,21 @@ def input_width(x: jax.Array) -> int:
     """Checks that x is float `[..., D]`, and returns D."""
     check_dtype("x", x, "floating", remedy="cast it with .astype")
     return check_axes("x", x, "... D")["D"]
+
+
+def check_kernel(
+    name: str, kernel: Kernel, bias: jax.Array | None, sizes: Mapping[str, int],
+    *, remedy: str = "D is x's last axis",
+) -> int:  # fmt: skip
+    """Checks a kernel `[D, F]` and its bias `[F]` against known sizes, and returns F."""
+    base = checked_base(name, kernel)
+    known = check_axes(name, base, "D F", sizes, remedy=remedy)
+    check_dtype(name, base, "floating")
+    if bias is not None:
+        bias_name = name.replace("kernel", "bias")
+        check_axes(bias_name, bias, "F", known)
+        check_dtype(bias_name, bias, "floating")
+    return known["F"]
 
 
 def checked_base(name: str, kernel: Kernel) -> jax.Array:

@@ -2,7 +2,9 @@
 
 import functools
 import math
+import re
 
+import jax
 import numpy as np
 import pytest
 
@@ -152,3 +154,22 @@ CALLS = {
 @pytest.mark.parametrize("row", rows_of(CALLS), ids=described)
 def test_a_wrong_call_is_refused_by_name(row):
     assert_refused(RIGHT, row)
+
+
+LAYERS = [
+    row
+    for row in rows_of({name: CALLS[name] for name in ("feed_forward", "gated_feed_forward")})
+    if "params" in row[1]
+]
+
+
+@pytest.mark.parametrize("row", LAYERS, ids=described)
+def test_a_feed_forward_layer_refuses_its_parameters_before_it_computes(row):
+    name, wrong, *_ = row
+    layer, options = getattr(F, name), RIGHT[name] | wrong
+    with pytest.raises(ValueError) as refused:
+        jax.eval_shape(functools.partial(layer, **options))
+    x = jax.numpy.asarray(np.full((3, 5), np.nan, np.float32))
+    # Under debug_nans whatever is computed from such inputs raises a FloatingPointError.
+    with jax.debug_nans(True), pytest.raises(refused.type, match=re.escape(str(refused.value))):
+        layer(options["params"], x)

@@ -112,7 +112,7 @@ def head_counts(num_heads: int, num_kv_heads: int | None) -> tuple[int, int]:
 
 
 def check_layer(params: MultiHeadParams, norm_eps: float, **inputs: jax.Array) -> None:
-    """Checks parameters and inputs before computing anything."""
+    """Checks the inputs and the class of the parameters; `linear` checks each kernel it uses."""
     check_fields("params", params, MultiHeadParams)
     check_nonnegative("norm_eps", norm_eps)
     for argument, array in inputs.items():
