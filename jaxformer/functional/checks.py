@@ -230,14 +230,15 @@ def check_choice(argument: str, value: Any, choices: Iterable[str]) -> None:
 
 def static_number(argument: str, value: Any, *, positive: bool = False, remedy: str = "") -> float:
     """Checks a number, or array of size 1, that is known at trace time; ConfigError for others."""
-    if getattr(value, "size", 0) == 1 and (known := known_values(value)) is not None:
+    has_number = jnp.issubdtype(getattr(value, "dtype", bool), np.number)  # a PRNG key has none
+    if has_number and getattr(value, "size", 0) == 1 and (known := known_values(value)) is not None:
         value = known.item()
     is_number = isinstance(value, int | float | np.integer | np.floating)
     largest = float(np.finfo(np.float32).max)
     # Compares value, not float(value): an int may be too large for a float.
     fits = is_number and not isinstance(value, bool) and -largest <= value <= largest
     if not fits or (positive and value <= 0):
-        rule = "must be a Python number, finite in float32"
+        rule = "must be a number or an array of one, finite in float32"
         if positive:
             rule = "must be positive and finite in float32, known when traced"
         raise ConfigError(_message(argument, rule, repr(value), remedy))
@@ -247,14 +248,17 @@ def static_number(argument: str, value: Any, *, positive: bool = False, remedy: 
 def factor(
     argument: str, value: Any, dtype: jnp.dtype, *, positive: bool = False
 ) -> float | jax.Array:
-    """Checks a factor, a number or float array of size 1; a traced one is an array `[]` then."""
-    if not isinstance(value, jax.core.Tracer):
-        return static_number(argument, value, positive=positive)
-    if value.size != 1 or not jnp.issubdtype(value.dtype, jnp.floating):
+    """Checks a factor, a number or float array of one; a traced one is an array `[]` then."""
+    is_traced = isinstance(value, jax.core.Tracer)
+    is_array = isinstance(value, jax.Array | np.ndarray)
+    is_wrong = is_array and not jnp.issubdtype(value.dtype, jnp.floating)
+    if is_wrong or (is_traced and value.size != 1):
         raise ConfigError(
-            f"{argument} must be a number or a float array of size 1, got dtype {value.dtype} and "
+            f"{argument} must be a number or a float array of one, got dtype {value.dtype} and "
             f"shape {value.shape}"
         )
+    if not is_traced:
+        return static_number(argument, value, positive=positive)
     return jnp.squeeze(value).astype(dtype)  # []
 
 

@@ -100,8 +100,8 @@ def unembed(
         table: float `[V, D]`.
         x: float `[..., D]`.
         bias: float `[V]`, added to the scaled products.
-        scale: factor of the hidden states, and so of the products: a number or float array of size
-            1; 1 when not given.
+        scale: factor of the hidden states, and so of the products: a number or float array of
+            size 1; 1 when not given. A traced one is not checked to be positive.
         softcap: c in c * tanh(logits / c), the last step; None = no cap.
         products: precision and function of the matrix product.
 

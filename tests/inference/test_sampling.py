@@ -124,7 +124,10 @@ def test_row_that_no_token_can_be_drawn_from_gives_none(temperature, bad, vocab_
         (lambda x: keep_top_k(x, 0), "k must be an int at least 1, got 0"),
         (lambda x: keep_top_k(x, 2.0), "k must be an int at least 1, got 2.0"),
         (lambda x: penalize_repetition(x, x > 1, 0), "penalty must be positive, got 0"),
-        (lambda x: penalize_repetition(x, x > 1, jnp.nan), "penalty must be a Python number"),
+        (
+            lambda x: penalize_repetition(x, x > 1, jnp.nan),
+            "penalty must be a number or an array of one",
+        ),
         (lambda x: sample(jnp.ones((2, 5)), RNGS, None), "must be a SamplingConfig, got None"),
         (
             lambda x: sample(jnp.ones((2, 5)), RNGS, SamplingConfig(repetition_penalty=2.0)),

@@ -65,7 +65,7 @@ def chunked_cross_entropy(
         ignore_label: label that adds neither loss nor weight; None = no such label.
         z_loss: weight of $(\log Z)^2$.
         scale: factor of the hidden states, and so of the logits before the bias: a number or float
-            array of size 1; 1 when not given.
+            array of size 1; 1 when not given. A traced one is not checked to be positive.
         softcap: c in c * tanh(logits / c), which bounds the logits; None = no cap.
         chunk_size: tokens per chunk. None = on a CPU a sixteenth of the tokens, between 128 and
             1024; on accelerators as many as have 2^28 logits (1 GiB), at least 1024. Smaller chunks

@@ -96,7 +96,8 @@ def test_losses_of_each_token_and_their_gradients_equal_float64(options):
             chex.assert_type(jax.tree.leaves(got), np.float64)
 
 
-def test_chunked_cross_entropy_of_scaled_and_biased_logits_and_its_gradients_equal_dense():
+@pytest.mark.parametrize("is_traced", [False, True], ids=["number", "traced"])
+def test_chunked_cross_entropy_of_scaled_and_biased_logits_and_its_gradients_equal_dense(is_traced):
     hidden, table, labels = draw(9, np.float32)
     bias = np.linspace(-2, 2, VOCAB, dtype=np.float32)
     labels[0, 1] = -1
@@ -104,6 +105,7 @@ def test_chunked_cross_entropy_of_scaled_and_biased_logits_and_its_gradients_equ
     def evaluate(function):
         def scaled(hidden, table, bias, scale):
             options = {"softcap": 2.0, "chunk_size": SIZE}
+            scale = scale if is_traced else 0.3
             return function(hidden, table, labels, bias, scale=scale, **options)
 
         return gradients_of(scaled, (0, 1, 2, 3))(hidden, table, bias, np.float32(0.3))

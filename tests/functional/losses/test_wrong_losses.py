@@ -34,11 +34,11 @@ CALLS = {
         ({"labels": [0, 1, -2]}, "labels", "DataError", "got -2 at index (2,)"),
         ({"label_smoothing": 1.0}, "label_smoothing", "ConfigError", "must be in [0, 1), got 1.0"),
         ({"label_smoothing": -0.1}, "label_smoothing", "must be in [0, 1), got -0.1"),
-        ({"label_smoothing": "0.1"}, "label_smoothing", "must be a Python number"),
+        ({"label_smoothing": "0.1"}, "label_smoothing", "must be a number or an array of one"),
         ({"ignore_label": 1.5}, "ignore_label", "ConfigError", "an int32 or None, got 1.5"),
         ({"ignore_label": HUGE}, "ignore_label", "must be an int32 or None"),
         ({"z_loss": -1.0}, "z_loss", "ConfigError", "must be zero or more, got -1.0"),
-        ({"z_loss": math.nan}, "z_loss", "must be a Python number, finite"),
+        ({"z_loss": math.nan}, "z_loss", "must be a number or an array of one, finite"),
         ({"reduction": "mean"}, "reduction", "must be 'sum' or 'none', got 'mean'"),
     ],
     "chunked_cross_entropy": [
