@@ -84,8 +84,9 @@ def _kept(inputs: AttentionInputs) -> jax.Array | None:
     """Weights that dropout leaves, bool `[..., k, g, t, s]`."""
     if inputs.dropout_rng is None:
         return None
-    query, key = _query_and_key_by_head(inputs)
-    shape = (*query.shape[:-1], key.shape[-2])
+    *leading, num_queries, num_heads, _ = inputs.query.shape
+    num_keys, kv_heads, _ = inputs.key.shape[-3:]
+    shape = (*leading, kv_heads, num_heads // kv_heads, num_queries, num_keys)
     return jax.random.bernoulli(inputs.dropout_rng, 1 - inputs.static.dropout_rate, shape)
 
 

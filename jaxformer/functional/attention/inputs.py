@@ -41,8 +41,8 @@ from jaxformer.functional.static_numbers import static_numbers
 WindowSize = int | tuple[int | None, int | None]
 Bias = Array | PositionBias | tuple[Array, PositionBias]
 """Bias of the scores: an array, a position bias, or the sum of both as a pair."""
-Name = Literal["dense", "chunked", "cudnn", "splash"]
-Implementation = Name | Literal["auto", "xla"] | None
+ImplementationName = Literal["dense", "chunked", "cudnn", "splash"]
+Implementation = ImplementationName | Literal["auto", "xla"] | None
 
 
 class MaskKeywords(TypedDict, total=False):
@@ -196,7 +196,7 @@ def _used_rng(dropout_rate: float, dropout_rng: jax.Array | None) -> jax.Array |
 def _check_implementation(implementation: Implementation) -> str:
     """Checks the name of an implementation; "xla" and None mean dense."""
     name = "dense" if implementation in ("xla", None) else implementation
-    if not isinstance(name, str) or name not in ("auto", *get_args(Name)):
+    if not isinstance(name, str) or name not in ("auto", *get_args(ImplementationName)):
         raise ConfigError(
             "implementation must be 'auto', 'dense', 'chunked', 'cudnn' or 'splash' (None and "
             f"'xla' mean dense), got {implementation!r}"

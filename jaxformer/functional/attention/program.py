@@ -18,8 +18,8 @@ from jaxformer.functional.attention.dense import dense_attention
 from jaxformer.functional.attention.inputs import (
     AttentionInputs,
     Bias,
+    ImplementationName,
     MaskKeywords,
-    Name,
     prepare_attention,
 )
 from jaxformer.functional.attention.kernels.cudnn import cudnn_attention, why_not_cudnn
@@ -36,7 +36,7 @@ from jaxformer.functional.sharding import (
 Attention = Callable[[AttentionInputs], tuple[jax.Array, jax.Array | None]]
 """Function of inputs: output `[..., T, N, Hv]`, and residual `[..., T, N]` or None."""
 
-_FUNCTIONS: dict[Name, Callable[..., Any]] = {
+_FUNCTIONS: dict[ImplementationName, Callable[..., Any]] = {
     "dense": dense_attention,
     "chunked": chunked_attention,
     "cudnn": cudnn_attention,
@@ -55,7 +55,7 @@ _MIN_SPLASH_QUERIES = 128  # Splash pads fewer to this.
 class Choice(NamedTuple):
     """Implementation of a call, and why "auto" declines each of the others; {} if it was named."""
 
-    name: Name
+    name: ImplementationName
     declined: dict[str, str]
 
 
@@ -109,13 +109,13 @@ def attention_implementation(
     platform = default if platform is None else platform
     if not isinstance(platform, str) or platform != default:
         check_choice("platform", platform, ("cpu", "cuda", "rocm", "tpu"))
-    leaves, tree = jax.tree.flatten((query, key, value, bias, mask, structure))
+    leaves, tree = jax.tree.flatten((query, key, value, bias, mask, scale, structure))
     shapes = {i: leaf for i, leaf in enumerate(leaves) if isinstance(leaf, jax.ShapeDtypeStruct)}
     choices: list[Choice] = []
 
     def decide(traced: dict[int, jax.Array]) -> None:
         arguments = [traced.get(i, leaf) for i, leaf in enumerate(leaves)]
-        *arrays, keywords = jax.tree.unflatten(tree, arguments)
+        *arrays, scale, keywords = jax.tree.unflatten(tree, arguments)
         inputs = prepare_attention(
             *arrays, scale=scale, softcap=softcap, dropout_rate=dropout_rate, precision=precision,
             dropout_rng=jax.random.key(0), return_residual=return_residual, **keywords,
@@ -135,7 +135,7 @@ def choose(inputs: AttentionInputs, platform: str) -> Choice:
     weights = str(count) if is_symbolic(count) else f"{count:,}"
     most = _MAX_DENSE_WEIGHTS[tuned_for(platform)]
     declined: dict[str, str] = {}
-    names: tuple[Name, ...] = ("cudnn", "splash", "chunked")
+    names: tuple[ImplementationName, ...] = ("cudnn", "splash", "chunked")
     reasons = (
         why_not_cudnn(inputs, platform),
         _why_not_auto_splash(inputs, platform, count),
@@ -233,7 +233,7 @@ def describe_choices(choices: Sequence[Choice]) -> list[str]:
 class _Program(NamedTuple):
     """Implementation for a platform, with its keywords."""
 
-    name: Name
+    name: ImplementationName
     keywords: tuple[tuple[str, Any], ...]
 
     def function(self) -> Attention:
@@ -241,8 +241,8 @@ class _Program(NamedTuple):
         return functools.partial(_FUNCTIONS[self.name], **dict(self.keywords))
 
 
-def attention_program(inputs: AttentionInputs) -> Attention:
-    """Function that computes attention of inputs like these, on any platform."""
+def compute_attention(inputs: AttentionInputs) -> tuple[jax.Array, jax.Array | None]:
+    """Attention by the implementation of each platform; the result is as of `Attention`."""
     _check_support(inputs)
     if (observed := _observed.get()) is not None:
         observed.append(_choice(inputs, platforms.default_platform()))
@@ -251,10 +251,10 @@ def attention_program(inputs: AttentionInputs) -> Attention:
     if len(set(programs)) > 1:
         attend = functools.partial(_attend_by_platform, programs)
     if not has_explicit_axes(*jax.tree.leaves(inputs)):
-        return attend
+        return attend(inputs)
     rows, width = explicit_spec(inputs.query)[:-1], explicit_spec(inputs.value)[-1]
     residual = PartitionSpec(*rows) if inputs.static.return_residual else None
-    return functools.partial(on_automatic_axes, attend, (PartitionSpec(*rows, width), residual))
+    return on_automatic_axes(attend, (PartitionSpec(*rows, width), residual), inputs)
 
 
 def _check_support(inputs: AttentionInputs) -> None:
@@ -275,7 +275,7 @@ def _check_support(inputs: AttentionInputs) -> None:
 def _choice(inputs: AttentionInputs, platform: str) -> Choice:
     if inputs.implementation == "auto":
         return choose(inputs, platform)
-    return Choice(cast(Name, inputs.implementation), {})
+    return Choice(cast(ImplementationName, inputs.implementation), {})
 
 
 def _program(inputs: AttentionInputs, platform: str) -> _Program:

@@ -24,7 +24,7 @@ from jaxformer.functional.attention import (
 )
 from jaxformer.functional.attention.block import softmax_factors
 from jaxformer.functional.attention.dense import average_values, dense_weights
-from jaxformer.functional.attention.inputs import prepare_attention, split_bias
+from jaxformer.functional.attention.inputs import AttentionInputs, prepare_attention, split_bias
 from jaxformer.functional.checks import check_axes, check_dtype
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.masks.base import AnyMask, Mask
@@ -75,8 +75,10 @@ def attend_in_heads(
     # Reading weights does not change how the output is computed; editing them does.
     if not (return_weights or (tap is not None and tap.asks("scores", "weights"))):
         return _attend(attention_fn, call, sinks), None
+    inputs = None
     if attention_fn is dot_product_attention:
-        weights = _softmax_weights(call, sinks, tap)
+        inputs = prepare_attention(*call[:-1], **call.options)
+        weights = _softmax_weights(inputs, sinks, tap)
     elif tap is not None and (tap.asks("scores") or tap.edits("weights")):
         raise ConfigError(
             "scores of a custom attention_fn are not known, and its weights cannot be edited, "
@@ -85,16 +87,15 @@ def attend_in_heads(
     else:
         weights = _weights_of_function(attention_fn, call, sinks)
     weights = weights if tap is None else tap("weights", weights)
-    if tap is None or not tap.edits("scores", "weights"):
-        return _attend(attention_fn, call, sinks), weights
-    return average_values(prepare_attention(*call[:-1], **call.options), weights), weights
+    if inputs is not None and tap is not None and tap.edits("scores", "weights"):
+        return average_values(inputs, weights), weights
+    return _attend(attention_fn, call, sinks), weights
 
 
 def _softmax_weights(
-    call: AttentionCall, sinks: jax.Array | None, tap: LayerTaps | None
+    inputs: AttentionInputs, sinks: jax.Array | None, tap: LayerTaps | None
 ) -> jax.Array:
     """Weights `[..., N, T, S]` before dropout; the tap reads and edits the scores."""
-    inputs = prepare_attention(*call[:-1], **call.options)
     factors = softmax_factors(dense_weights(inputs, "masked", tap))
     weights = factors.exponentials * factors.inverse
     if sinks is None:

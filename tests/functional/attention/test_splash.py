@@ -127,6 +127,15 @@ def test_splash_in_bfloat16_is_close_to_float32():
         cases.assert_close(gradient, exact[2][name], 2**-6)
 
 
+@pytest.fixture
+def no_traced_kernels():
+    """The program of a stand-in stays in no cache, and no earlier program replaces it."""
+    splash._attend.clear_cache()
+    yield
+    splash._attend.clear_cache()
+
+
+@pytest.mark.usefixtures("no_traced_kernels")
 def test_widths_that_do_not_fill_lanes_are_not_the_last_axis_of_a_kernel(monkeypatch):
     from jax.experimental.pallas.ops.tpu import splash_attention as kernels
 

@@ -18,6 +18,7 @@ from tests.functional.attention.attention_cases import GROUPED, SEGMENTS, bits, 
 from tests.functional.wrong_calls import (
     FLOAT8,
     OBJECTS,
+    Traced,
     assert_refused,
     described,
     ints,
@@ -129,6 +130,9 @@ SCORES = [
     ({"scale": 1j}, "scale"),
     ({"scale": "1"}, "scale"),
     ({"scale": zeros(2)}, "scale", "ConfigError", "array([0., 0.], dtype=float32)"),
+    ({"scale": Traced(zeros(2))}, "scale", "ConfigError", "dtype float32 and shape (2,)"),
+    ({"scale": jnp.int32(1)}, "scale", "ConfigError", "dtype int32 and shape ()"),
+    ({"scale": Traced(1)}, "scale", "ConfigError", "dtype int32 and shape ()"),
 ]
 
 CALLS = {
@@ -150,6 +154,7 @@ CALLS = {
         ({"dropout_rate": 1.0, "dropout_rng": KEY}, "dropout_rate", "ConfigError", "got 1.0"),
         ({"dropout_rate": 1.5, "dropout_rng": KEY}, "dropout_rate", "ConfigError", "1.5"),
         ({"dropout_rate": "0.5"}, "dropout_rate", "ConfigError", "'0.5'"),
+        ({"dropout_rate": KEY}, "dropout_rate", "ConfigError", "a number or an array of one"),
         ({"dropout_rate": None}, "dropout_rate"),
         ({"dropout_rate": 0.5, "dropout_rng": 7}, "dropout_rng", "ShapeError", "got 7"),
         ({"dropout_rate": 0.5, "dropout_rng": zeros(2)}, "dropout_rng", "ShapeError", "float32"),
@@ -175,6 +180,7 @@ CALLS = {
         ({"platform": "gpu"}, "platform", "must be 'cpu', 'cuda', ", "got 'gpu'"),
         ({"platform": ["cpu"]}, "platform"),
         ({"scale": "1"}, "scale"),
+        ({"scale": jax.ShapeDtypeStruct((2,), np.float32)}, "scale", "shape (2,)"),
         ({"dropout_rate": 2.0}, "dropout_rate"),
     ],
     "sharded_attention": [

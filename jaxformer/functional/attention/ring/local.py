@@ -116,12 +116,6 @@ def ring_attention(
 
 def attend_on_ring(inputs: AttentionInputs, axis_name: str) -> jax.Array:
     """`ring_attention` of checked inputs, with the residual and the mask of the whole sequence."""
-    if inputs.implementation in ("cudnn", "splash"):
-        raise ConfigError(
-            f"implementation={inputs.implementation!r} cannot serve ring attention, which merges "
-            "blocks whose positions depend on the device, and calls no kernel; pass 'auto' or "
-            "'chunked'"
-        )
     halves: dict[str, Any] = {
         name: rearrange(getattr(inputs, name), "... (half t) n h -> half ... t n h", half=2)
         for name in ("query", "key", "value")
@@ -155,4 +149,9 @@ def refuse_for_ring(bias: Any, mask: Any, options: AttentionKeywords) -> None:
         raise ConfigError(
             f"ring attention takes no query_offset, got {offset!r}: queries and keys are the "
             "same tokens; leave it out"
+        )
+    if (implementation := options.get("implementation")) in ("cudnn", "splash"):
+        raise ConfigError(
+            f"implementation={implementation!r} cannot serve ring attention, which merges blocks "
+            "whose positions depend on the device, and calls no kernel; pass 'auto' or 'chunked'"
         )

@@ -75,6 +75,7 @@ CALLS = {
         ({"implementation": ["dense"]}, "implementation", "must be 'auto'"),
         ({"implementation": "cudnn"}, "implementation", "'cudnn' cannot serve ring attention"),
         ({"implementation": "splash"}, "implementation", "'splash' cannot serve ring attention"),
+        ({"implementation": "splash", "value": None}, "implementation", "cannot serve ring"),
     ],
     "sharded_ring_attention": [
         ({"query": ones(8, 4, 8)}, "query"),
@@ -97,6 +98,7 @@ CALLS = {
         ),
         ({"query_seq_lengths": [9, 1]}, "query_seq_length"),
         ({"dropout_rate": 0.5}, "dropout_rng"),
+        ({"implementation": "cudnn", "value": None}, "implementation", "cannot serve ring"),
     ],
 }
 
