@@ -57,6 +57,7 @@ WRONG_VALUES = r"output\[b=.*differences.*"
     ],
 )  # fmt: skip
 def test_claim_names_the_mistake(claim, broken, message):
+    check(claim, attention, GROUPED)
     with pytest.raises(AssertionError, match=f"(?s){message}"):
         check(claim, broken, GROUPED)
 

@@ -1,10 +1,8 @@
 import functools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import linen as nn
 
 from jaxformer import text
 from jaxformer.config import ModelConfig
@@ -12,7 +10,7 @@ from jaxformer.errors import DataError, ShapeError
 from jaxformer.functional import dot_product_attention
 from jaxformer.models import Decoder
 from jaxformer.testing import assert_packing_invariant
-from tests.testing.foreign import attention
+from tests.testing.foreign import attention, draw_params
 
 RANDOM = np.random.default_rng(0)
 TOKENS = RANDOM.integers(11, size=(2, 7))
@@ -46,9 +44,7 @@ def test_decoder_keeps_packed_documents_apart():
         init_std=0.5,
     )  # fmt: skip
     decoder = Decoder(config)
-    random = np.random.default_rng(0)
-    shapes = nn.unbox(jax.eval_shape(decoder.init, jax.random.key(0), tokens))  # compiles nothing
-    params = jax.tree.map(lambda s: jnp.asarray(random.normal(size=s.shape) / 2, s.dtype), shapes)
+    params = {"params": draw_params(decoder, tokens)}
     positions_of_calls = []
 
     def apply(tokens, segment_ids, positions):
