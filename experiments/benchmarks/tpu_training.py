@@ -65,7 +65,7 @@ class Figures(NamedTuple):
     seconds: Mapping[str, float]
 
 
-def ours(
+def jaxformer_step(
     size: str, length: int, chip: Accelerator,
     *, remat: str = "dots", attention: str = "auto", layers: str = "auto",
 ) -> Figures | None:  # fmt: skip
@@ -165,10 +165,10 @@ def main() -> None:
     parser.add_argument("--lengths", nargs="+", type=int, default=[1024, 4096])
     parser.add_argument("--chips", nargs="+", choices=TOPOLOGIES, default=list(TOPOLOGIES))
     contenders = {
-        "auto": ours,
-        "full": functools.partial(ours, remat="full"),
-        "loop": functools.partial(ours, layers="loop"),
-        "chunked": functools.partial(ours, attention="chunked"),
+        "auto": jaxformer_step,
+        "full": functools.partial(jaxformer_step, remat="full"),
+        "loop": functools.partial(jaxformer_step, layers="loop"),
+        "chunked": functools.partial(jaxformer_step, attention="chunked"),
         "plain": plain,
     }
     parser.add_argument("--models", nargs="+", choices=contenders, default=["auto"])

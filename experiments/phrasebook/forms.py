@@ -235,7 +235,7 @@ class Noun(Word):
     genitive: str
 
     @property
-    def one(self) -> str:
+    def with_article(self) -> str:
         """English with the indefinite article."""
         return f"{'an' if self.english[0] in 'aeiou' else 'a'} {self.english}"
 

@@ -227,7 +227,7 @@ def questions_and_negation() -> tuple[Template, ...]:
         whoever(
             "negation",
             270,
-            "{s} {s.do} not have {o.one}",
+            "{s} {s.do} not have {o.with_article}",
             "{s.genitive} ಬಳಿ {o.kannada} ಇಲ್ಲ",
             *_HOLDERS,
             o=THINGS,

@@ -49,7 +49,7 @@ def read_tables(path: str | pathlib.Path) -> dict[str, Any]:
         hint = ready_hint(path.stem)
         raise ConfigError(f"{path}: there is no such config file{hint}") from None
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:  # bad TOML, bad UTF-8, a number of too many digits
         raise ConfigError(f"{path}: not a TOML file: {error}") from None
 

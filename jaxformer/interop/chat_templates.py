@@ -124,7 +124,7 @@ def _render(messages: Sequence[Mapping[str, Any]], **values: Any) -> str:
     except ImportError as error:
         raise ConfigError(
             f'a chat template needs transformers, got "{error}"; pip install "jaxformer[hf]"'
-        ) from None
+        ) from error
     try:
         texts, _ = library.render_jinja_template([messages], **values)
     except Exception as error:  # untrusted code may raise any exception

@@ -59,7 +59,7 @@ def read_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     try:
         file = safe_open(path, "numpy")
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error}; pass a safetensors file") from None
+        raise CheckpointError(f"{path} cannot be read: {error}; pass a safetensors file") from error
     except SafetensorError as error:
         with open(path, "rb") as start:
             is_pointer = start.read(len(_LFS_POINTER)) == _LFS_POINTER

@@ -14,14 +14,8 @@ _PACKAGES = {"gs": "gcsfs", "s3": "s3fs", "az": "adlfs", "hf": "huggingface_hub"
 _LIKE_URL = re.compile(r"[A-Za-z][A-Za-z0-9+]+://")
 # pathlib joins the slashes: str(pathlib.Path("gs://a/b")) is "gs:/a/b".
 _URL = re.compile(rf"(?P<scheme>{'|'.join(_PACKAGES)}):/{{1,2}}(?P<key>[^/].*)", re.DOTALL)
-_VERSIONS = (
-    "generation",
-    "etag",
-    "ETag",
-    "mtime",
-    "LastModified",
-    "blob_id",
-)  # keys of file systems
+# Keys under which file systems state the version of a file.
+_VERSIONS = ("generation", "etag", "ETag", "mtime", "LastModified", "blob_id")
 
 
 def as_path(path: str | os.PathLike[str]) -> pathlib.Path:

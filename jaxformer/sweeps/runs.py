@@ -112,7 +112,7 @@ def read_sweep(folder: pathlib.Path) -> tuple[dict[str, dict[str, Any]], dict[st
     except CheckpointError as error:
         raise CheckpointError(
             f"{folder} is not the folder of a sweep: {error}; jaxformer sweep makes one"
-        ) from None
+        ) from error
 
 
 def _plain(value: Any) -> Any:

@@ -70,6 +70,8 @@ def attention_heatmaps(
         >>> [axes.get_title() for axes in figure.axes[:2]]
         ['head 0', 'head 1']
     """
+    from matplotlib.colors import Normalize
+
     from jaxformer.viz.figure import Figure
 
     keys = query_tokens if key_tokens is None else key_tokens
@@ -95,6 +97,7 @@ def attention_heatmaps(
         )
     largest = float(np.abs(array[np.isfinite(array)]).max(initial=0.0)) or 1.0
     low, colors = (-largest, "RdBu_r") if scores else (0.0, "viridis")
+    norm = Normalize(low, largest)
     numbers = array.size <= NUMBERS_MAX_CELLS
     columns = num_heads if ndim == 4 else -(-num_heads // -(-num_heads // _MAX_COLUMNS))
     count = num_layers * num_heads
@@ -114,9 +117,7 @@ def attention_heatmaps(
     for index, head_weights in enumerate(rearrange(heads, "l n t s -> (l n) t s")):
         row, column = divmod(index, columns)
         panel = panels[index]
-        image = draw_cells(
-            panel, head_weights, low=low, high=largest, colours=colors, numbers=numbers
-        )
+        image = draw_cells(panel, head_weights, norm=norm, colours=colors, numbers=numbers)
         if ndim == 3 or row == 0:
             panel.set_title(names[index % num_heads], fontsize=9)
         panel.set_yticks(query_marks, [query_labels[i] for i in query_marks])

@@ -41,7 +41,7 @@ function quote(token) {
   return `“${letters.length > 18 ? `${letters.slice(0, 16).join("")}…` : token}”`;
 }
 
-const count = (number, one, many) => `${number} ${number === 1 ? one : many}`;
+const count = (number, singular, plural) => `${number} ${number === 1 ? singular : plural}`;
 const headName = (map, head) => (head === map.heads ? "all heads averaged" : `head ${head}`);
 const clamp = (value, size) => Math.max(0, Math.min(size - 1, value));
 

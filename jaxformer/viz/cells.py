@@ -7,6 +7,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Normalize
 
 CELL_HEIGHT = 0.2  # inches, of a cell with a number
 NUMBERS_MAX_CELLS = 400  # more cells of a figure get no numbers
@@ -21,14 +22,14 @@ def number_width(values: np.ndarray) -> float:
 
 
 def draw_cells(
-    axes: "Axes", values: np.ndarray, *, low: float, high: float, colours: str, numbers: bool
+    axes: "Axes", values: np.ndarray, *, norm: "Normalize", colours: str, numbers: bool
 ) -> Any:
     """Draws cells of a table `[rows, columns]`, row 0 on top; cells of -inf are hatched in gray."""
     masked = np.isneginf(values)
     if masked.any():
         axes.patch.set(**_MASKED)  # the background; masked cells have no color
     image = axes.imshow(
-        np.ma.array(values, mask=masked), vmin=low, vmax=high, cmap=colours, aspect="auto",
+        np.ma.array(values, mask=masked), norm=norm, cmap=colours, aspect="auto",
         interpolation_stage="data",
     )  # fmt: skip
     if numbers:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxformer.errors import DataError
 from jaxformer.viz.arrays import checked
 from jaxformer.viz.cells import CELL_HEIGHT, NUMBERS_MAX_CELLS, draw_cells, number_width
 
@@ -17,8 +18,8 @@ def position_heatmaps(
 ) -> "Figure":
     """Heat maps of tables of positions side by side, position 0 at the top, on one color scale.
 
-    Colors range from minus to plus the largest absolute number; for others, call
-    `figure.axes[0].images[0].set_clim`.
+    Colors range from minus to plus the largest absolute number. The panels share a norm, so
+    `figure.axes[0].images[0].set_clim` sets another range for all.
 
     Args:
         tables: float `[T, D]` of equal shape, one row per position, by the name above each: such as
@@ -32,7 +33,7 @@ def position_heatmaps(
 
     Raises:
         ShapeError: a table has other axes, or another shape than the first.
-        DataError: a number is not finite.
+        DataError: there is no table, or a number is not finite.
         ImportError: matplotlib is not installed.
 
     Example:
@@ -40,8 +41,12 @@ def position_heatmaps(
         >>> [(axes.get_title(), axes.get_xlabel()) for axes in figure.axes[:2]]
         [('cosine', 'dimension'), ('sine', 'dimension')]
     """
+    from matplotlib.colors import Normalize
+
     from jaxformer.viz.figure import Figure
 
+    if not tables:
+        raise DataError("a figure of positions needs at least one table, got none")
     arrays: list[np.ndarray] = []
     sizes: dict[str, int] = {}
     remedy = "pass tables of equal shape"
@@ -58,10 +63,9 @@ def position_heatmaps(
         wide, tall = min(max(2.5, 0.1 * width), 8 / count), min(max(2.0, 0.1 * height), 7)
     figure = Figure(count * (wide + 0.2) + 1.4, tall + 0.9)
     panels = figure.subplots(1, count, squeeze=False, sharey=True)[0]
+    norm = Normalize(-largest, largest)
     for panel, name, table in zip(panels, tables, values, strict=True):
-        image = draw_cells(
-            panel, table, low=-largest, high=largest, colours="RdBu_r", numbers=numbers
-        )
+        image = draw_cells(panel, table, norm=norm, colours="RdBu_r", numbers=numbers)
         panel.set_xlabel(x_label)
         panel.set_title(name, fontsize=10)
         panel.tick_params(labelsize=8)

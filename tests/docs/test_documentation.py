@@ -126,8 +126,10 @@ def trained(tmp_path_factory):
 def test_python_cells_run_and_print_what_follows_them(page, capsys, trained, monkeypatch):
     """All of a page in one namespace, as a reader would run them."""
     content, namespace = read(page), {"__name__": "__main__"}
-    monkeypatch.setitem(sys.modules, "lm_eval", unittest.mock.Mock())  # the library needs it not
-    monkeypatch.setattr(runs, "harness_model", unittest.mock.Mock())
+    # The pages call lm-eval, which is an optional package and downloads its tasks.
+    monkeypatch.setitem(sys.modules, "lm_eval", unittest.mock.Mock())
+    harness_model = unittest.mock.create_autospec(runs.harness_model)
+    monkeypatch.setattr(runs, "harness_model", harness_model)
     monkeypatch.chdir(trained)
     # The rank promotion that tests forbid is a reader's default.
     with jax.numpy_rank_promotion("allow"):
@@ -158,7 +160,8 @@ def test_commands_run(page, trained, monkeypatch, emulator):
             continue
         with monkeypatch.context() as patch:
             patch.chdir(trained)
-            patch.setattr(runs, "evaluate_tasks", lambda *_, **__: "")  # needs lm-eval
+            evaluate_tasks = unittest.mock.create_autospec(runs.evaluate_tasks, return_value="")
+            patch.setattr(runs, "evaluate_tasks", evaluate_tasks)  # needs lm-eval
             main([command, *words[: words.index(">") if ">" in words else None]])
 
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from histograms import draw_histograms
 from positions import positions_by_array, positions_by_loop
 from scores import weights_of_scores
 from transformer_from_scratch import DOCUMENT
@@ -134,3 +135,21 @@ def test_six_layers_have_six_times_the_parameters():
     crossed = block + projections + norm
     assert rows["with cross-attention"] == [str(crossed), str(6 * crossed)]
     assert rows["block of width 10"] == ["1330", "7980"]
+
+
+def test_curves_are_the_rows_over_even_odd_and_all_dimensions():
+    table = np.arange(10.0).reshape(2, 5)
+    figure = positions.draw_curves(table)
+    for panel, dimensions in zip(figure.axes, ([0, 2, 4], [1, 3], range(5)), strict=True):
+        for row, line in enumerate(panel.lines):
+            assert line.get_xdata().tolist() == [*dimensions]
+            assert line.get_ydata().tolist() == table[row, [*dimensions]].tolist()
+    assert [text.get_text() for text in figure.legends[0].texts] == ["position 0", "position 1"]
+
+
+def test_histograms_are_densities_over_common_bins():
+    figure = draw_histograms({"a": np.array([0, 0, 4]), "b": np.array([2])}, bins=2, x_label="x")
+    labels = ["a: mean 1.33, std 1.89", "b: mean 2, std 0"]
+    assert sorted(text.get_text() for text in figure.legends[0].texts) == labels
+    densities = sorted(polygon.get_xy()[:, 1].max() for polygon in figure.axes[0].patches)
+    np.testing.assert_allclose(densities, [1 / 3, 1 / 2])

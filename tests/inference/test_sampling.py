@@ -22,7 +22,7 @@ RNGS = jax.random.split(RNG, 2)
 LOGITS = arrays(np.float32, (VOCAB,), elements=st.floats(-9, 9, width=16), unique=True)
 
 
-def kept(filtered):
+def candidates(filtered):
     return set(np.flatnonzero(np.isfinite(np.asarray(filtered))).tolist())
 
 
@@ -35,7 +35,7 @@ def probabilities(logits):
 @settings(deadline=None)
 @given(LOGITS, st.integers(1, VOCAB + 3))
 def test_top_k_keeps_the_k_largest(logits, k):
-    assert kept(keep_top_k(jnp.asarray(logits), k)) == set(np.argsort(-logits)[:k].tolist())
+    assert candidates(keep_top_k(jnp.asarray(logits), k)) == set(np.argsort(-logits)[:k].tolist())
 
 
 @pytest.mark.essential
@@ -50,7 +50,7 @@ def test_top_p_keeps_the_fewest_that_reach_p(logits, p):
             break
     boundary = np.cumsum(probabilities(logits)[order])
     if np.abs(boundary - p).min() > 1e-5:  # else rounding decides
-        assert kept(keep_top_p(jnp.asarray(logits), p)) == expected
+        assert candidates(keep_top_p(jnp.asarray(logits), p)) == expected
 
 
 @pytest.mark.essential
@@ -59,7 +59,9 @@ def test_top_p_keeps_the_fewest_that_reach_p(logits, p):
 def test_min_p_keeps_those_likely_enough(logits, p):
     ratio = probabilities(logits) / probabilities(logits).max()
     if np.abs(ratio - p).min() > 1e-5:
-        assert kept(keep_min_p(jnp.asarray(logits), p)) == set(np.flatnonzero(ratio >= p).tolist())
+        assert candidates(keep_min_p(jnp.asarray(logits), p)) == set(
+            np.flatnonzero(ratio >= p).tolist()
+        )
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -67,13 +69,13 @@ def test_top_p_of_half_precision_adds_in_float32(dtype):
     logits = jnp.asarray(np.random.default_rng(0).normal(size=50_257) * 2, dtype)
     descending = np.sort(np.asarray(logits, np.float64))[::-1]
     last = descending[np.argmax(np.cumsum(probabilities(descending)) >= 0.99)]
-    assert len(kept(keep_top_p(logits, 0.99))) == (descending >= last).sum()
+    assert len(candidates(keep_top_p(logits, 0.99))) == (descending >= last).sum()
 
 
 def test_min_p_of_float64_compares_in_float64():
     with jax.enable_x64(True):
         logits = jnp.log(jnp.array([1.0, 0.3 + 1e-12, 0.3 - 1e-12], float))
-        assert kept(keep_min_p(logits, 0.3)) == {0, 1}
+        assert candidates(keep_min_p(logits, 0.3)) == {0, 1}
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -95,7 +97,7 @@ def test_neutral_settings_keep_everything_and_p_of_0_one_token():
     logits = jnp.array([2.0, 1.0, -jnp.inf])
     np.testing.assert_array_equal(keep_top_p(logits, 1.0), logits)
     np.testing.assert_array_equal(keep_min_p(logits, 0.0), logits)
-    assert kept(keep_top_p(logits, 0.0)) == {0}  # the most probable always stays
+    assert candidates(keep_top_p(logits, 0.0)) == {0}  # the most probable always stays
 
 
 def test_repetition_penalty_lowers_both_signs():

@@ -116,5 +116,8 @@ def test_template_is_that_of_its_file_or_the_default_of_several(tmp_path):
 
 def test_missing_transformers_is_one_clear_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers.utils.chat_template_utils", None)
-    with pytest.raises(ConfigError, match=r'needs transformers, .* pip install "jaxformer\[hf\]"'):
+    with pytest.raises(
+        ConfigError, match=r'needs transformers, .* pip install "jaxformer\[hf\]"'
+    ) as error:
         encode("x", "y")
+    assert isinstance(error.value.__cause__, ImportError)

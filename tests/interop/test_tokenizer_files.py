@@ -107,5 +107,6 @@ def test_without_transformers_the_package_to_install_is_named(tmp_path, monkeypa
     tokenizer_folders.bert(tmp_path)
     monkeypatch.setitem(sys.modules, "transformers", None)
     message = r'has vocab.txt and no tokenizer.json, which needs transformers, .* "jaxformer\[hf\]"'
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=message) as error:
         load(tmp_path)
+    assert isinstance(error.value.__cause__, ImportError)

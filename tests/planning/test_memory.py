@@ -79,6 +79,13 @@ def test_frozen_weights_have_neither_gradients_nor_a_state_of_the_optimizer():
         memory_needs(dataclasses.replace(settings, mesh=wrong), SIZES)
 
 
+def test_heads_are_split_over_as_many_devices_as_they_divide():
+    settings = dataclasses.replace(config(), mesh=MeshConfig(data=1, tensor=4))
+    alone = dict.fromkeys(SIZES, 1)
+    needs = memory_needs(settings, alone | {"tensor": 4})
+    assert 0 < needs.activations < memory_needs(config(), alone).activations
+
+
 def test_widths_of_experts_are_split_as_those_of_layers():
     experts = ExpertsConfig(num_experts=5, num_experts_per_token=2, d_ff=26)
     part = _part_of_model(config(d_ff=34, experts=experts).model, 2)
@@ -88,12 +95,12 @@ def test_widths_of_experts_are_split_as_those_of_layers():
 def test_remat_keeps_the_inputs_of_layers_and_not_the_parameters_again():
     """Ten layers more have ten inputs more, `[B, T, D]` in float32, and ten of each kernel."""
 
-    def kept(num_layers):
+    def activation_bytes(num_layers):
         settings = config(num_layers=num_layers, remat="full", d_model=48)
         return memory_needs(settings, dict.fromkeys(SIZES, 1)).activations
 
     inputs = 10 * 8 * 8 * 48 * 4
-    assert inputs <= kept(13) - kept(3) < 1.5 * inputs
+    assert inputs <= activation_bytes(13) - activation_bytes(3) < 1.5 * inputs
 
 
 def test_activations_shrink_with_remat_and_with_every_split():

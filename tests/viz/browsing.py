@@ -57,7 +57,7 @@ class View:
     def all(self, selector):
         return self.driver.find_elements("css selector", selector)
 
-    def one(self, selector):
+    def element(self, selector):
         (element,) = self.all(selector)
         return element
 

@@ -15,9 +15,9 @@ def test_mouse_over_a_token_shows_where_it_looks_until_it_leaves(view):
     assert KEYS[best].startswith("a very long")  # of which the sentence has the start alone
     percent = f"{100 * CROSS[0, 0, 4, best]:.1f}\u202f%"
     status = f"“↵” looks most at “a␣very␣long␣toke…” {percent}, “"
-    assert view.one("#status").text.startswith(status)
+    assert view.element("#status").text.startswith(status)
     assert view.chosen_token == ["</script>"]
-    view.mouse().move_to_element(view.one("h1")).perform()
+    view.mouse().move_to_element(view.element("h1")).perform()
     assert_shows(view, CROSS[0, 0, 2])
 
 
@@ -54,7 +54,7 @@ def test_notebook_shows_a_page_that_works_and_leaves_the_notebook_alone(view, tm
     view.open("#cell")
     view.driver.switch_to.frame(0)
     assert view.title == "Layer 0, head 0" and view.chosen_token == ["</script>"]
-    assert not view.one("#link-hint").is_displayed()
+    assert not view.element("#link-hint").is_displayed()
     view.token(1).click()
     assert_shows(view, CROSS[0, 0, 1])
     view.run("return new Promise(done => setTimeout(done, 200))")  # until it would make a link
@@ -122,18 +122,18 @@ def test_everything_is_reached_by_the_keyboard_alone(view):
 
 
 def test_cell_of_the_heat_map_is_read_and_chosen(view):
-    box = view.one("#cells").rect
+    box = view.element("#cells").rect
     cell = box["width"] / 7
     x, y = (6 - 3) * cell, (3 - 2) * box["height"] / 5  # from the middle, that of (2, 3)
-    view.mouse().move_to_element_with_offset(view.one("#cells"), round(x), round(y)).perform()
+    view.mouse().move_to_element_with_offset(view.element("#cells"), round(x), round(y)).perform()
     assert_shows(view, CROSS[0, 0, 3])
     percent = f"{100 * CROSS[0, 0, 3, 6]:.1f}\u202f%"
     assert view.texts("#reading") == [f"{percent}: “<b>bold</b>” looks at “.”"]
-    chosen, row = view.one("#chosen-row").rect, view.all("#rows li")[3].rect
+    chosen, row = view.element("#chosen-row").rect, view.all("#rows li")[3].rect
     assert chosen["y"] == pytest.approx(row["y"], abs=1)
     columns = [column.rect for column in view.all("#columns bdi")]
     assert columns[6]["x"] == pytest.approx(box["x"] + 6 * cell, abs=1)
     view.mouse().click().perform()
-    view.mouse().move_to_element(view.one("h1")).perform()
+    view.mouse().move_to_element(view.element("h1")).perform()
     assert view.chosen_token == ["<b>bold</b>"]
     assert view.texts("#reading") == ["Point at a cell to read its weight."]

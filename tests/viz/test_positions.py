@@ -17,14 +17,14 @@ def heatmap(table, **options):
 
 
 def test_position_heatmaps_have_a_row_for_each_position_from_the_top():
-    figure, axes = heatmap(TABLE, title="sines\nand $cosines")
+    figure, axes = heatmap(TABLE, title=r"costs $1, not \$2$" "\nand sines")
     (image,) = axes.images
     assert np.array_equal(image.get_array(), TABLE)
     top, bottom = axes.transData.transform([[0, 0], [0, 4]])
     assert top[1] > bottom[1]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("dimension", "position")
     assert bar_label(figure) == "value"
-    assert figure.get_suptitle() == "sines\nand $cosines"
+    assert figure.get_suptitle() == r"costs $1, not \$2$" "\nand sines"
     assert not figure._suptitle.get_parse_math()  # dollar signs begin no formula
     assert numbers(axes)[:4] == ["0.00", "1.00", "0.00", "1.00"] and len(axes.texts) == 35
     red, green, blue, _ = image.to_rgba(np.array([[0.0]]))[0, 0]
@@ -46,6 +46,15 @@ def test_position_heatmaps_share_a_scale_that_is_symmetric_around_zero():
     assert bar_label(figure) == "part"
     assert_readable(figure)
     assert_numbers_fit(figure)
+    images[1].set_clim(-5, 3)
+    assert [image.get_clim() for image in images] == [(-5, 3)] * 2
+    assert figure.axes[2].get_ylim() == (-5, 3)  # of the color bar
+
+
+@pytest.mark.parametrize(("factor", "limit"), [(0.01, 0.01), (-3.0, 3.0), (0.0, 1.0)])
+def test_position_heatmaps_have_the_scale_of_the_largest_number(factor, limit):
+    (image,) = heatmap(np.array([[0.5, -1.0]]) * factor)[1].images
+    assert image.get_clim() == pytest.approx((-limit, limit))
 
 
 def test_numbers_are_written_into_at_most_400_cells():
@@ -94,6 +103,7 @@ def test_position_bias_curves_are_of_the_heads():
         (DataError, "must be finite, got -inf at .0, 1", lambda: heatmap([[0, -np.inf]])),
         (ShapeError, r"tables\['b'\] must be \[T=5, D=7\]",
          lambda: position_heatmaps({"a": TABLE, "b": TABLE[:4]})),
+        (DataError, "needs at least one table, got none", lambda: position_heatmaps({})),
         (ShapeError, r"distances must be \[K=7\]", lambda: position_bias_curves(TABLE, [0, 1])),
     ],
 )  # fmt: skip

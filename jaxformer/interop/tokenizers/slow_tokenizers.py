@@ -40,7 +40,7 @@ def convert_tokenizers(
             f'{folder} has {names[0]} and no tokenizer.json, which needs transformers, got "{error}'
             '"; pip install "jaxformer[hf]", or save the tokenizer with transformers as '
             "tokenizer.json"
-        ) from None
+        ) from error
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*sacremoses")  # Marian's ids do not depend on it
         slow = auto.from_pretrained(folder, trust_remote_code=False)

@@ -89,7 +89,7 @@ def require_free(folder: pathlib.Path, name: str = "out") -> None:
     except OSError as error:
         raise CheckpointError(
             f"{name}={folder} cannot be a run folder: {error.strerror}; choose another {name}"
-        ) from None
+        ) from error
 
 
 def start_folder(

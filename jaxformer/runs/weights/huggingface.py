@@ -93,7 +93,7 @@ class HuggingFaceWeights(WeightSource):
             raise CheckpointError(
                 f"{self.folder} has only an adapter, and its model cannot be read: {error}; "
                 f"{remedy}"
-            ) from None
+            ) from error
 
     @functools.cached_property
     def folder(self) -> pathlib.Path:

@@ -132,4 +132,4 @@ def load_base(
     try:
         return source.start(model, runner)
     except (CheckpointError, ConfigError) as error:
-        raise missing(f"cannot be read: {error}") from None
+        raise missing(f"cannot be read: {error}") from error

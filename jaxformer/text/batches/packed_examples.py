@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.store.arrays import Example, ExampleArrays, RaggedArray
+from jaxformer.text.store.arrays import IGNORE, Example, ExampleArrays, RaggedArray
 
 
 class PackedExamples:
@@ -70,12 +70,12 @@ class PackedExamples:
                     )
             example["segment_ids"] = np.full(size, segment, np.int32)
             example["positions"] = np.arange(size, dtype=np.int32)
-        row = {
-            name: RaggedArray.of([np.concatenate([example[name] for example in examples])])
-            for name in examples[0]
-        }
-        padded = ExampleArrays(row).padded(np.zeros(1, np.int64), 1, self.length)
-        return {name: rows[0] for name, rows in padded.items()}
+        row = {}
+        for name in examples[0]:
+            values = np.concatenate([example[name] for example in examples])
+            fill = IGNORE if name == "labels" else 0
+            row[name] = np.pad(values, (0, self.length - values.size), constant_values=fill)
+        return row
 
 
 def _best_fit(lengths: np.ndarray, length: int) -> np.ndarray:

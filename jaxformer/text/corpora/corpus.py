@@ -9,7 +9,7 @@ from typing import Any
 from jaxformer.errors import DataError
 from jaxformer.storage import as_path
 from jaxformer.text.corpora.holdout import NUM_BINS, EvenSample, Holdout, text_draws
-from jaxformer.text.sources.files import file_states
+from jaxformer.text.sources.files import file_states, require_unchanged
 from jaxformer.text.sources.records import Counts, Errors, Row
 from jaxformer.text.store.store import cache_path, remembered
 from jaxformer.text.tables.table import Table, text_bytes
@@ -84,7 +84,10 @@ class Corpus:
         return _corpus(table, lambda _: iter([rows.records()]), values)
 
     def read(self) -> Iterator[tuple[Row, bool]]:
-        """Yields the rows of both sides, in order, each with whether it is for validation."""
+        """Yields the rows of both sides, in order, each with whether it is for validation.
+
+        Raises DataError at the end if a file has changed since the scan.
+        """
         counts = Counts(self.table.unit, errors=self.counts.errors)  # the scan has counted them
         key = _key(self.table)
         for rows in self.groups(counts):
@@ -120,8 +123,8 @@ def scan_corpus(
         The corpus.
 
     Raises:
-        DataError: a file cannot be read; one of the sides is empty; or the validation rows are
-            larger than 64 MiB.
+        DataError: a file cannot be read, or changes during the scan; one of the sides is empty; or
+            the validation rows are larger than 64 MiB.
         OSError: the record cannot be written.
 
     Example:
@@ -143,8 +146,10 @@ def scan_corpus(
     files = [[next(states) for _ in group] for group in paths_of]
 
     def groups(counts: Counts) -> Iterator[Iterator[Row]]:
-        is_named = len(paths_of) > 1
-        return (table.rows_of(paths, is_named, counts, **options) for paths in paths_of)
+        for group in paths_of:
+            yield table.rows_of(group, len(paths_of) > 1, counts, **options)
+        # Else rows of a changed file would be stored under the fingerprint of the former ones.
+        require_unchanged([state for states in files for state in states])
 
     def scan() -> dict[str, Any]:
         counts = Counts(table.unit, errors=errors)

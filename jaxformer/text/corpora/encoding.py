@@ -59,7 +59,7 @@ def prepare_documents(
         in a folder. The end of text ends documents.
 
     Raises:
-        DataError: the tokenizer cannot encode a text.
+        DataError: the tokenizer cannot encode a text, or a text file has changed.
         OSError: a token file cannot be written.
 
     Example:
@@ -204,7 +204,10 @@ def prepare_rows(
     *key: object,
     on_progress: Callable[[int], None] = lambda size: None,
 ) -> tuple[ExampleArrays, Counts]:
-    """Encodes the training rows of a corpus, or maps its files; `encode` depends on `key` alone."""
+    """Encodes the training rows of a corpus, or maps its files; `encode` depends on `key` alone.
+
+    Without a cache, examples stay in memory; `on_progress` gets the bytes of text done so far.
+    """
 
     def encode_group(group: Group) -> tuple[Table, Sequence[Example | None]] | None:
         table = corpus.table.of_rows(row for row, is_validation in group if not is_validation)

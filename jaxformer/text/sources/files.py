@@ -103,6 +103,16 @@ def file_states(files: Iterable[str | pathlib.Path]) -> list[FileState]:
         return list(pool.map(state, files))
 
 
+def require_unchanged(states: Sequence[FileState]) -> None:
+    """Raises DataError if a file has changed."""
+    for before, now in zip(states, file_states(state.path for state in states), strict=True):
+        if now != before:
+            raise DataError(
+                f"'{before.path}' has changed while it was read; wait until it is complete, and "
+                "try again"
+            )
+
+
 def read_lines(file: pathlib.Path) -> Iterator[str]:
     r"""Yields the lines of a UTF-8 file, reading one at a time.
 
@@ -143,8 +153,8 @@ def readable(file: str | pathlib.Path) -> Iterator[None]:
 def _unpack_zstandard(plain: Any) -> io.BufferedReader:
     try:
         import pyarrow
-    except ImportError:
-        raise missing_pyarrow("a .zst file") from None
+    except ImportError as error:
+        raise missing_pyarrow("a .zst file") from error
     # Unlike the package zstandard, it notices that a file ends within a frame.
     stream: Any = pyarrow.CompressedInputStream(pyarrow.PythonFile(plain, "r"), "zstd")
     return io.BufferedReader(stream)

@@ -146,8 +146,8 @@ def _columns(file: pathlib.Path, field: str, setting: str) -> Iterator[tuple[int
     try:
         import pyarrow
         from pyarrow import ipc, parquet
-    except ImportError:
-        raise missing_pyarrow(file) from None
+    except ImportError as error:
+        raise missing_pyarrow(file) from error
     library: Any = ipc
     number = 0
     try:
@@ -172,7 +172,7 @@ def _columns(file: pathlib.Path, field: str, setting: str) -> Iterator[tuple[int
                     number += 1
                     yield number, {field: value}
     except pyarrow.ArrowException as error:
-        raise DataError(f"'{file}' cannot be read: {first_line(error)}; get it again") from None
+        raise DataError(f"'{file}' cannot be read: {first_line(error)}; get it again") from error
 
 
 def read_columns(path: str, names: Sequence[str]) -> Iterator[Row]:

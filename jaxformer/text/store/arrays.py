@@ -3,7 +3,6 @@
 import bisect
 import dataclasses
 import functools
-import io
 import itertools
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -59,14 +58,15 @@ class JoinedArray:
 def write_array(path: pathlib.Path, array: np.ndarray | JoinedArray) -> None:
     """Writes numbers to a `.npy` file, completely or not at all."""
     with replacing(path) as draft, draft.open("xb") as file:
-        np.save(file, np.asarray(array), allow_pickle=False)
+        np.save(file, array, allow_pickle=False)
 
 
 def map_array(path: pathlib.Path, *, remedy: str) -> np.ndarray:
     """Maps a file, or reads one in a bucket; `remedy` ends the message if it is damaged."""
     try:
         if in_bucket(path):
-            return np.asarray(np.load(io.BytesIO(path.read_bytes()), allow_pickle=False))
+            with path.open("rb") as file:
+                return np.lib.format.read_array(file, allow_pickle=False)
         # Unlike np.load, this closes a file that it cannot read.
         return np.lib.format.open_memmap(path, mode="r")
     except Exception as error:  # NumPy raises half a dozen types, depending on the fault
@@ -216,7 +216,10 @@ class ExampleArrays:
         return (self[i] for i in range(len(self)))
 
     def padded(self, indices: np.ndarray, rows: int, length: int) -> Example:
-        """A batch of examples by index: arrays [rows, length], or [rows] of those without axis."""
+        """A batch of examples by index: arrays [rows, length], or [rows] of those without axis.
+
+        Labels are padded with `IGNORE`, other arrays with 0.
+        """
         batch = {}
         for name, array in self.arrays.items():
             shape = (rows,) if array.offsets is None else (rows, length)

@@ -34,7 +34,10 @@ class Pairs(Table):
     """
 
     unit = "pairs"
-    layout = "source, tab, target (in two files: one sentence)"
+    layout = (
+        "source, tab, target (of two files: line N of the second is the translation of line N of "
+        "the first)"
+    )
     inputs = ("sources", "targets")
 
     sources: tuple[str, ...]

@@ -2,6 +2,7 @@
 
 import functools
 import pathlib
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -174,6 +175,8 @@ class Tokenizer(Vocabulary):
             (array([0, 1, 0, 1], dtype=int32), array([0, 0, 1, 1], dtype=int32))
         """
         require_texts([first, second])
+        if self._characters is not None:
+            require_known([first, second], self._characters)
         processor = self._tokenizer.post_processor if self.roles.surrounded else None
         texts = [self._reading.encode(text, add_special_tokens=False) for text in (first, second)]
         pair = None if processor is None else processor.process(*texts)
@@ -196,6 +199,9 @@ class Tokenizer(Vocabulary):
             array([ 97, 256], dtype=int32)
         """
         require_texts([text])
+        if self._characters is not None:
+            names = "|".join(map(re.escape, self.special_names))
+            require_known(re.split(names, text) if names else [text], self._characters)
         ids = self._parsing.encode(text, add_special_tokens=False).ids
         return self.with_rows(np.array(ids, np.int32))
 
@@ -255,7 +261,7 @@ class Tokenizer(Vocabulary):
         try:
             return cls(tokenizers.Tokenizer.from_str(text))
         except Exception as error:  # The library raises nothing more specific.
-            raise DataError(f"not a tokenizer in JSON: {error}") from None
+            raise DataError(f"not a tokenizer in JSON: {error}") from error
 
     def save(self, path: str | pathlib.Path) -> None:
         """Writes the tokenizer to a JSON file, which `load` and other tools read.
@@ -294,6 +300,6 @@ class Tokenizer(Vocabulary):
         try:
             return cls.from_json(read_regular(path).decode("utf-8-sig"))
         except OSError as error:
-            raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+            raise DataError(f"{path}: cannot be read: {error.strerror}") from error
         except ValueError as error:  # UnicodeDecodeError and DataError.
-            raise DataError(f"{path}: {error}") from None
+            raise DataError(f"{path}: {error}") from error

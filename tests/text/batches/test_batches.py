@@ -115,17 +115,17 @@ def test_host_is_one_of_their_count(index, count):
 
 
 @pytest.mark.parametrize(
-    "source, batch_size, host, rule",
+    "error, source, batch_size, host, rule",
     [
-        (WINDOWS, 10, Host(0, 4), "batch_size=10 and host.count=4; try 8"),
-        (WINDOWS, 3, Host(0, 4), "batch_size=3 and host.count=4; try 4"),
-        (WINDOWS, 0, Host(), "batch_size=0 and host.count=1; try 1"),
-        (WINDOWS, -8, Host(0, 4), "batch_size=-8 and host.count=4; try 4"),
-        ([], 8, Host(), "at least one row, got none; add text"),
+        (ConfigError, WINDOWS, 10, Host(0, 4), "batch_size=10 and host.count=4; try 8"),
+        (ConfigError, WINDOWS, 3, Host(0, 4), "batch_size=3 and host.count=4; try 4"),
+        (ConfigError, WINDOWS, 0, Host(), "batch_size=0 and host.count=1; try 1"),
+        (ConfigError, WINDOWS, -8, Host(0, 4), "batch_size=-8 and host.count=4; try 4"),
+        (DataError, [], 8, Host(), "at least one row, got none; add text"),
     ],
 )
-def test_batches_refuse_what_cannot_be_made(source, batch_size, host, rule):
-    with pytest.raises((ConfigError, DataError), match=rule):
+def test_batches_refuse_what_cannot_be_made(error, source, batch_size, host, rule):
+    with pytest.raises(error, match=rule):
         Batches(source, batch_size, host=host)
 
 

@@ -139,14 +139,14 @@ def test_order_of_a_source_stays_when_another_is_added():
 @pytest.mark.parametrize("num_hosts", [1, 2, 4])
 @pytest.mark.parametrize("masks", [False, True])
 def test_mixture_batches_are_equal_on_any_number_of_hosts(num_hosts, masks):
-    def made(host):
+    def make_batches(host):
         batches = Batches(mixed(PackedDocuments), 12, seed=7, host=host)
         if not masks:
             return batches
         return MaskedBatches(batches, seed=5, mask_token=5000, vocab_size=5001, host=host)
 
-    whole = made(Host())
-    hosts = [made(Host(index, num_hosts)) for index in range(num_hosts)]
+    whole = make_batches(Host())
+    hosts = [make_batches(Host(index, num_hosts)) for index in range(num_hosts)]
     for step in (0, 3, 17, 2**33):
         parts = [host[step] for host in hosts]
         assert_same(joined(parts), whole[step])

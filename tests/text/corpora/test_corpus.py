@@ -82,6 +82,20 @@ def test_fingerprint_is_of_the_content_and_of_how_it_is_read(tmp_path):
     assert other.fingerprint != first.fingerprint
 
 
+def test_a_file_that_changes_is_an_error(tmp_path):
+    def append(*_):
+        with (tmp_path / "a.jsonl").open("a") as file:
+            file.write('{"text": "more"}\n')
+
+    corpus = scan(tmp_path, documents(5))
+    append()
+    with pytest.raises(DataError, match="a.jsonl' has changed while it was read"):
+        text.prepare_documents(corpus, text.byte_tokenizer(), tmp_path / "cache")
+    assert not [*(tmp_path / "cache").rglob("store.json")]
+    with pytest.raises(DataError, match="a.jsonl' has changed while it was read"):
+        scan(tmp_path, documents(5), on_progress=append)
+
+
 def test_scan_is_remembered_while_the_file_stays(tmp_path, monkeypatch):
     file = write_lines(tmp_path / "a.jsonl", documents(9))
     options = {"cache_dir": tmp_path / "cache", "validation_fraction": 0.3}

@@ -78,5 +78,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, reader, name
 def test_missing_package_is_named(tmp_path, monkeypatch, name):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / name).write_bytes(b"text")
-    with pytest.raises(ConfigError, match='needs pyarrow, .* install "jaxformer\\[data\\]"'):
+    with pytest.raises(
+        ConfigError, match='needs pyarrow, .* install "jaxformer\\[data\\]"'
+    ) as error:
         documents(tmp_path / name)
+    assert isinstance(error.value.__cause__, ImportError)

@@ -16,6 +16,15 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+def test_texts_are_read_with_their_labels(folder):
+    (folder / "a.tsv").write_bytes(
+        b"\xef\xbb\xbfGreat! \t good\r\nno tab\na\tb\tc\n\tbad\nSo so.\t\n"
+    )
+    labelled, counts = Labelled.read(["a.tsv"])
+    assert labelled == Labelled(("Great!",), ("good",), lines=("1",))
+    assert str(counts) == "5 texts read, 1 kept; 2 empty (lines 4, 5), 2 misaligned (lines 2, 3)"
+
+
 def test_several_files_follow_each_other_and_are_named(folder):
     (folder / "a.tsv").write_bytes(b"A\tx\n\tx\n")
     (folder / "b.tsv.gz").write_bytes(gzip.compress(b"none\nB\ty"))
@@ -24,6 +33,18 @@ def test_several_files_follow_each_other_and_are_named(folder):
     assert str(counts) == (
         "4 texts read, 2 kept; 1 empty (line a.tsv:2), 1 misaligned (line b.tsv.gz:1)"
     )
+
+
+def test_reading_names_what_is_wrong(folder):
+    (folder / "blank").write_bytes(b"\n")
+    rule = "the texts must be usable, got 'blank': 1 texts .*; each line must be text, tab, label"
+    with pytest.raises(DataError, match=rule):
+        Labelled.read(["blank"])
+
+
+def test_classes_are_the_sorted_labels():
+    labelled = Labelled(tuple("abcd"), ("y", "x", "Z", "y"))
+    assert (len(labelled), labelled.classes) == (4, ("Z", "x", "y"))
 
 
 def test_classes_must_be_two():

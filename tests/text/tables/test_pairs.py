@@ -54,7 +54,10 @@ def test_pairs_are_read_from_two_files_line_by_line(folder):
         (["a", "b", "c"], r"a list of one TSV file, or .*, got \['a', 'b', 'c'\]; name one or two"),
         (["long", "short"], "number of lines, got only 2 in 'short'; give files"),
         (["blank"], "got 'blank': 2 pairs read, 0 kept; 1 empty .*; each line must be source, tab"),
-        (["short", "blanks"], "got 'short' and 'blanks': 2 pairs .*; each line must be source"),
+        (
+            ["short", "blanks"],
+            "got 'short' and 'blanks': 2 .* line N of the second is the translation of line N",
+        ),
     ],
 )
 def test_reading_names_what_is_wrong(folder, paths, rule):

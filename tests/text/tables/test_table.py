@@ -23,3 +23,4 @@ def test_own_kind_of_table_is_read_by_its_columns(tmp_path):
     words, tags, domains = ("A dog", "He sleeps"), ("DET N", "PRON V"), ("news", "chat")
     assert table == Aligned(words, tags, domains, lines=("1", "4"))
     assert str(counts) == "5 sentences read, 2 kept; 1 empty (line 5), 2 misaligned (lines 2, 3)"
+    assert table.take([1, 0]) == Aligned(words[::-1], tags[::-1], domains[::-1], lines=("4", "1"))

@@ -97,6 +97,10 @@ def test_tokens_have_as_many_bytes_as_their_text(name):
     assert tokenizer.has_leading_spaces
 
 
+def test_bytes_of_words_whose_spaces_are_put_in_are_not_known():
+    assert read("bert").byte_lengths() is None
+
+
 @pytest.mark.parametrize("name", END)
 def test_end_of_text_may_have_another_name(name):
     tokenizer = read(name)

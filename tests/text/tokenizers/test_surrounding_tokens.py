@@ -60,6 +60,10 @@ def test_no_tokens_are_around_a_text_whose_model_reads_none():
         template("$A </s>", "$A <s> $B:2 </s>:2"),
         processors.Sequence([processors.ByteLevel(), template("<s> $A", "<s> $A </s> $B")]),
         template("<s> $A </s>", "<s> $B </s> $A </s>"),
+        template("<s> $A </s>", "<s> $A $B </s>"),
+        template("<s> $A </s>", "<s> $A </s>:1 $B:1 </s>:1"),  # a type that begins elsewhere
+        template("<s> $A </s>", "$A </s> $B </s>"),
+        template("<s> $A </s>", "<s> $A </s> $B"),
     ],
 )
 def test_tokens_and_types_of_a_pair_are_those_of_the_library(processor):

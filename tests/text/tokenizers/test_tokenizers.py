@@ -202,6 +202,10 @@ def test_unknown_character_is_named_with_its_index(tokenizer):
     rule = rf"among the {len(tokenizer.words)} of the vocabulary, got 'é' \(U\+00E9\) at index 5"
     with pytest.raises(DataError, match=rule):
         tokenizer.encode("work éñ")
+    with pytest.raises(DataError, match=rule):
+        tokenizer.encode_pair("work", "work éñ")
+    with pytest.raises(DataError, match=rule):
+        tokenizer.encode_with_special_tokens("<|endoftext|>work éñ")
 
 
 @pytest.mark.parametrize("tokenizer", [WORD, CHARACTER, with_mask(WORD)])
