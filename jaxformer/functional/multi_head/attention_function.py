@@ -68,28 +68,49 @@ def unwrap_partial(
 
 
 def attend_in_heads(
+    attention_fn: AttentionFunction, call: AttentionCall, sinks: jax.Array | None
+) -> jax.Array:
+    """Head outputs `[..., T, N, Hv]` of any attention function, beside the sinks if any."""
+    keywords = _keywords(attention_fn, call, return_residual=sinks is not None)
+    result: Any = attention_fn(call.query, call.key, call.value, **keywords)
+    rows, dtype = call.query.shape[:-1], call.query.dtype
+    shape = (*rows, call.value.shape[-1])
+    if sinks is None:
+        _check_array(attention_fn, "", result, shape, dtype)
+        return result
+    if not (isinstance(result, tuple) and len(result) == 2):
+        raise ShapeError(
+            "attention_fn with return_residual=True must return (output, residual), got "
+            f"{type(result).__name__} from {_function_name(attention_fn)}"
+        )
+    output, log_sum_exp = result
+    _check_array(attention_fn, "", output, shape, dtype)
+    _check_array(attention_fn, " as residual", log_sum_exp, rows, at_least(dtype, jnp.float32))
+    return output * _share_of_keys(sinks, log_sum_exp)[..., None].astype(dtype)
+
+
+def attend_with_weights(
     attention_fn: AttentionFunction, call: AttentionCall, sinks: jax.Array | None,
-    tap: LayerTaps | None, return_weights: bool,
-) -> tuple[jax.Array, jax.Array | None]:  # fmt: skip
-    """Head outputs `[..., T, N, Hv]`, and weights `[..., N, T, S]` if anything reads them."""
-    # Reading weights does not change how the output is computed; editing them does.
-    if not (return_weights or (tap is not None and tap.asks("scores", "weights"))):
-        return _attend(attention_fn, call, sinks), None
-    inputs = None
+    tap: LayerTaps | None,
+) -> tuple[jax.Array, jax.Array]:  # fmt: skip
+    """Head outputs `[..., T, N, Hv]` and weights `[..., N, T, S]`, which a tap reads and edits."""
+    is_edited = tap is not None and tap.edits("scores", "weights")
     if attention_fn is dot_product_attention:
         inputs = prepare_attention(*call[:-1], **call.options)
         weights = _softmax_weights(inputs, sinks, tap)
-    elif tap is not None and (tap.asks("scores") or tap.edits("weights")):
+        weights = weights if tap is None else tap("weights", weights)
+        # Reading weights does not change how the output is computed; editing them does.
+        if is_edited:
+            return average_values(inputs, weights), weights
+    elif is_edited or (tap is not None and tap.asks("scores")):
         raise ConfigError(
             "scores of a custom attention_fn are not known, and its weights cannot be edited, "
             f"got {_function_name(attention_fn)}; do not request it, or use dot_product_attention"
         )
     else:
         weights = _weights_of_function(attention_fn, call, sinks)
-    weights = weights if tap is None else tap("weights", weights)
-    if inputs is not None and tap is not None and tap.edits("scores", "weights"):
-        return average_values(inputs, weights), weights
-    return _attend(attention_fn, call, sinks), weights
+        weights = weights if tap is None else tap("weights", weights)
+    return attend_in_heads(attention_fn, call, sinks), weights
 
 
 def _softmax_weights(
@@ -116,29 +137,7 @@ def _weights_of_function(
         value=jnp.broadcast_to(identity, (*leading, num_keys, kv_heads, num_keys)),
         options={**call.options, "dropout_rate": 0.0, "dropout_rng": None},
     )  # fmt: skip
-    return rearrange(_attend(attention_fn, call, sinks), "... t n s -> ... n t s")
-
-
-def _attend(
-    attention_fn: AttentionFunction, call: AttentionCall, sinks: jax.Array | None
-) -> jax.Array:
-    """Head outputs `[..., T, N, Hv]` of any attention function, beside the sinks if any."""
-    keywords = _keywords(attention_fn, call, return_residual=sinks is not None)
-    result: Any = attention_fn(call.query, call.key, call.value, **keywords)
-    rows, dtype = call.query.shape[:-1], call.query.dtype
-    shape = (*rows, call.value.shape[-1])
-    if sinks is None:
-        _check_array(attention_fn, "", result, shape, dtype)
-        return result
-    if not (isinstance(result, tuple) and len(result) == 2):
-        raise ShapeError(
-            "attention_fn with return_residual=True must return (output, residual), got "
-            f"{type(result).__name__} from {_function_name(attention_fn)}"
-        )
-    output, log_sum_exp = result
-    _check_array(attention_fn, "", output, shape, dtype)
-    _check_array(attention_fn, " as residual", log_sum_exp, rows, at_least(dtype, jnp.float32))
-    return output * _share_of_keys(sinks, log_sum_exp)[..., None].astype(dtype)
+    return rearrange(attend_in_heads(attention_fn, call, sinks), "... t n s -> ... n t s")
 
 
 def _share_of_keys(sinks: jax.Array, log_sum_exp: jax.Array) -> jax.Array:

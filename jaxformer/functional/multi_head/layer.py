@@ -24,6 +24,7 @@ from jaxformer.functional.multi_head.attention_function import (
     AttentionCall,
     AttentionFunction,
     attend_in_heads,
+    attend_with_weights,
     unwrap_partial,
 )
 from jaxformer.functional.multi_head.cache import KVCache
@@ -179,10 +180,14 @@ def multi_head_attention(
         call, cache = with_cached_keys(call, cache, num_tokens, in_order=in_order)
 
     # 3. Attend in each head.
-    attended, weights = attend_in_heads(attention_fn, call, params.sinks, tap, return_weights)
+    weights = None
+    if return_weights or (tap is not None and tap.asks("scores", "weights")):
+        attended, weights = attend_with_weights(attention_fn, call, params.sinks, tap)
+        if old_cache is not None and old_cache.is_empty:
+            weights = with_empty_slots(old_cache, weights)  # [..., N, T, S]
+    else:
+        attended = attend_in_heads(attention_fn, call, params.sinks)
     attended = attended if tap is None else tap("head_outputs", attended)  # [..., T, N, Hv]
-    if weights is not None and old_cache is not None and old_cache.is_empty:
-        weights = with_empty_slots(old_cache, weights)  # [..., N, T, S]
 
     # 4. Merge the heads, and project them back.
     merged = rearrange(attended, "... t n h -> ... t (n h)")
