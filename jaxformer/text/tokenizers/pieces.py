@@ -96,8 +96,11 @@ def require_texts(texts: Sequence[str]) -> None:
             ) from None
 
 
-def require_known(texts: Sequence[str], characters: frozenset[str]) -> None:
-    """Raises DataError for the first character that a character tokenizer does not know."""
+def require_known(texts: Sequence[str], characters: frozenset[str] | None) -> None:
+    """`require_texts`; also for the first character of a text that is not among the characters."""
+    require_texts(texts)
+    if characters is None:
+        return
     for text in texts:
         if unknown := set(text) - characters:
             index = min(map(text.index, unknown))

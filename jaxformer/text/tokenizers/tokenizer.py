@@ -141,9 +141,7 @@ class Tokenizer(Vocabulary):
         """
         if not is_start:
             return self._continuing.encode_documents(texts)
-        require_texts(texts)
-        if self._characters is not None:
-            require_known(texts, self._characters)
+        require_known(texts, self._characters)
         ids: list[list[np.ndarray]] = [[] for _ in texts]
         for group in calls(texts, self._can_cut):
             texts_of_group = [piece for _, piece in group]
@@ -174,9 +172,7 @@ class Tokenizer(Vocabulary):
             >>> Tokenizer(library, TokenRoles(surrounded=True)).encode_pair("a", "a")
             (array([0, 1, 0, 1], dtype=int32), array([0, 0, 1, 1], dtype=int32))
         """
-        require_texts([first, second])
-        if self._characters is not None:
-            require_known([first, second], self._characters)
+        require_known([first, second], self._characters)
         processor = self._tokenizer.post_processor if self.roles.surrounded else None
         texts = [self._reading.encode(text, add_special_tokens=False) for text in (first, second)]
         pair = None if processor is None else processor.process(*texts)
@@ -199,9 +195,8 @@ class Tokenizer(Vocabulary):
             array([ 97, 256], dtype=int32)
         """
         require_texts([text])
-        if self._characters is not None:
-            names = "|".join(map(re.escape, self.special_names))
-            require_known(re.split(names, text) if names else [text], self._characters)
+        names = "|".join(map(re.escape, self.special_names))
+        require_known(re.split(names, text) if names else [text], self._characters)
         ids = self._parsing.encode(text, add_special_tokens=False).ids
         return self.with_rows(np.array(ids, np.int32))
 
