@@ -59,8 +59,9 @@ class ExpertsConfig(Config):
         num_experts_per_token: number of experts whose outputs a token gets, at most num_experts.
             Only these are computed for it, so time and FLOPs grow with this number.
         capacity_factor: room of each expert, as a multiple of its share of the choices if tokens
-            were spread evenly; 1.25 in Switch Transformers. Choices beyond it are dropped: they add
-            nothing to the token's output. Default: no limit, and no choice is dropped.
+            were spread evenly; 1.25 in Switch Transformers. Training drops choices beyond it: they
+            add nothing to the token's output. Validation and use drop none, so that a result does
+            not depend on the other tokens of a batch. Default: no limit, and no choice is dropped.
         d_ff: hidden width of each expert; the model's d_ff if not set.
         normalize_weights: whether the weights of a token's experts are scaled to sum to 1, as in
             Mixtral (Jiang et al., 2024); if false, they are the router's probabilities. With one

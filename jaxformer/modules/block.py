@@ -145,7 +145,8 @@ class Block(nn.Module):
         feed_forward: makes the feed-forward layer from config and sublayers: a module that maps
             `[B, T, D]` to `[B, T, D]`. If its call has an argument `mask`, and lengths or segments
             are known, it gets bool `[B, T]`, False for padding, so that a router's losses can
-            ignore padding. If it has an argument `tap`, it gets that of the block.
+            ignore padding. If it has an argument `tap` or `deterministic`, it gets that of the
+            block.
             By default the config's: a mixture of experts if it has `experts`.
 
     Example:
@@ -213,7 +214,10 @@ class Block(nn.Module):
 
         def feed_forward(normed: jax.Array) -> jax.Array:
             layer = self.feed_forward(config, sublayers=sublayers, name="feed_forward")
-            output = layer(normed, **_known_arguments(layer, context, x.shape[1], tap))
+            arguments = {
+                "mask": context.real_tokens(x.shape[1]), "tap": tap, "deterministic": deterministic,
+            }  # fmt: skip
+            output = layer(normed, **_known_arguments(layer, arguments))
             return output if tap is None else tap("feed_forward_output", output)
 
         attention = self.attention(config, sublayers=sublayers, name="attention")
@@ -236,10 +240,7 @@ class Block(nn.Module):
         return BlockOutput(x, attended.cache, cross_cache, weights)
 
 
-def _known_arguments(
-    feed_forward: nn.Module, context: AttentionContext, num_tokens: int, tap: LayerTaps | None
-) -> dict[str, Any]:
-    """Those of `mask` and `tap` that a feed-forward layer has as arguments of its call."""
-    arguments = {"mask": context.real_tokens(num_tokens), "tap": tap}
+def _known_arguments(feed_forward: nn.Module, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Those of the arguments that the call of a feed-forward layer has."""
     parameters = inspect.signature(type(feed_forward).__call__).parameters
     return {name: value for name, value in arguments.items() if name in parameters}

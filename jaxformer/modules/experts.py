@@ -59,11 +59,13 @@ class ExpertsFeedForward(nn.Module):
     products: Products = DEFAULT_PRODUCTS
 
     @nn.compact
-    def __call__(self, x: jax.Array, mask: jax.Array | None = None) -> jax.Array:
+    def __call__(
+        self, x: jax.Array, mask: jax.Array | None = None, deterministic: bool = True
+    ) -> jax.Array:
         """Maps float `[..., D]` to `[..., D]`.
 
         Only tokens where mask, bool `[...]`, is True count in the auxiliary losses. The mask does
-        not change the output.
+        not change the output. Experts have a capacity only if not deterministic.
         """
         config, experts = self.config, self.experts
         count, has_bias = experts.num_experts, config.has_bias("feed_forward")
@@ -91,7 +93,8 @@ class ExpertsFeedForward(nn.Module):
         result = mixture_of_experts(
             ExpertsParams(**params), x, num_experts_per_token=experts.num_experts_per_token,
             activation=inner_activation(config), normalize_weights=experts.normalize_weights,
-            mask=mask, capacity_factor=experts.capacity_factor,
+            # A drop depends on the other tokens of the batch, also on later ones.
+            mask=mask, capacity_factor=None if deterministic else experts.capacity_factor,
             layout=_layout(x.shape, count, inner(config)), products=self.products,
         )  # fmt: skip
         losses = {

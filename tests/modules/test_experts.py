@@ -139,3 +139,16 @@ def test_gradient_of_the_training_loss_is_the_same_under_scan_and_loop(params):
 
     scanned, looped = gradient(layer_execution="scan", remat="dots"), gradient()
     chex.assert_trees_all_close(scanned, looped, rtol=1e-4, atol=1e-4)
+
+
+def test_choices_are_dropped_in_training_alone(params):
+    """In use, a result depends neither on other rows nor on later tokens."""
+
+    def logits(capacity_factor, **options):
+        experts = dataclasses.replace(EXPERTS, capacity_factor=capacity_factor)
+        model = Decoder(dataclasses.replace(CONFIG, experts=experts))
+        return model.apply({"params": params}, TOKENS, **options).logits
+
+    np.testing.assert_array_equal(logits(0.5), logits(None))
+    training = logits(0.5, deterministic=False)
+    assert jnp.abs(training - logits(None)).max() > 1e-2
