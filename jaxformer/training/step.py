@@ -1,5 +1,6 @@
 """The training step and the evaluation step, as pure functions independent of devices."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -113,9 +114,10 @@ def make_train_step(
             # After differentiation: a gradient through psum would count each device repeatedly.
             sums = jax.lax.psum(sums, axis_name)
         loss, (weight, more), grads = sums
-        weight = jnp.maximum(weight, 1)  # a batch of only padding has a loss of 0, not NaN
+        # A batch of only padding has a loss of 0, not NaN.
+        weight = jnp.where(weight > 0, weight, 1)
         loss = loss / weight
-        grads = jax.tree.map(lambda g: g / weight.astype(g.dtype), grads)
+        grads = jax.tree.map(functools.partial(_divided, weight=weight), grads)
 
         grad_norm = optax.tree.norm(grads)
         finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
@@ -147,6 +149,12 @@ def make_train_step(
         return new, metrics
 
     return train_step
+
+
+def _divided(grad: jax.Array, *, weight: jax.Array) -> jax.Array:
+    """Quotient in the dtype of the gradient, which may not hold the weight."""
+    wide = jnp.promote_types(grad.dtype, jnp.float32)
+    return (grad.astype(wide) / weight.astype(wide)).astype(grad.dtype)
 
 
 def make_eval_step(

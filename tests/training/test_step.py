@@ -107,6 +107,22 @@ def test_metrics_of_a_loss_are_divided_by_its_weight(devices, accumulate_steps):
     assert values == {"loss": 4 * (np.arange(8) ** 2).mean(), "mean": 7.0, "size": 1.0}
 
 
+@pytest.mark.parametrize(
+    ("total", "weight", "mean", "dtype"),
+    [(0.25, 0.5, 0.5, "float32"), (2.0**15, 2.0**17, 0.25, "float16")],
+)
+def test_gradient_is_divided_by_any_weight(total, weight, mean, dtype):
+    """By one below 1, and by one that float16 does not hold."""
+
+    def loss(params, batch, rng):
+        return total * params.sum() + batch.sum(), jnp.float32(weight)
+
+    state = TrainState.create(jnp.zeros((), dtype), optax.sgd(1.0))
+    step = jax.jit(make_train_step(loss, optax.sgd(1.0), seed=0))
+    state, metrics = step(state, jnp.array([weight]))
+    assert (float(state.params), float(metrics["loss"])) == (-mean, 1.0)
+
+
 def test_uneven_padding_changes_nothing(compiled):
     """Rows that are padding, all on some devices, leave loss and update as they are."""
     real = tiny.batch(0, rows=3)
