@@ -73,7 +73,7 @@ class ModelConfig(ModelKeys):  # noqa: D101
         """Factor of the logits; None for 1."""
         if self.mup is None:
             return self.logit_scale
-        ratio = self.base.table_dim / self.table_dim
+        ratio = self.base.target_embedding.table_dim / self.target_embedding.table_dim
         if not self.tied_embeddings:
             ratio = self.base.d_model / self.d_model
         return (self.logit_scale or 1.0) * ratio

@@ -125,6 +125,15 @@ def test_scales_are_those_of_the_base_by_its_widths(changes, factors):
     assert scales == pytest.approx(factors)
 
 
+def test_logits_have_the_scale_of_the_targets_table_not_of_the_sources():
+    config = widened(
+        4, architecture="encoder_decoder", source_vocab_size=11, embedding_dim=8,
+        mup=MupConfig(d_model=16, embedding_dim=8),
+    )  # fmt: skip
+    configs = config, config.target_embedding, config.without_mup
+    assert [config.logit_factor for config in configs] == [0.25, 0.25, 0.25]
+
+
 def test_without_mup_the_same_parameters_compute_the_same():
     config = widened(2, scale_embeddings=True, logit_scale=0.5)
     variables = variables_of(config)
