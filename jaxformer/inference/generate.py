@@ -132,12 +132,13 @@ def generate_stream(
     max_len = model.config.max_len
     capacity = round_up(max(lengths) + max_new_tokens, _LENGTH_STEP)
     model = with_automatic_attention(model)
+    width = padded_width(max(lengths), max_len)
     if use_cache:
         params = params_for_steps(model, params)
-    else:
-        capacity = min(capacity, max_len)
+    else:  # the first pass is as wide as the others: longrope chooses its factors by the width
+        width = capacity = min(capacity, max_len)
     rows = Prompts(
-        *pad_rows(prompts, padded_width(max(lengths), max_len)), keys, encoder_inputs,
+        *pad_rows(prompts, width), keys, encoder_inputs,
         _least(sampling, lengths) if stops else None,
     )  # fmt: skip
     rules = TokenRules(

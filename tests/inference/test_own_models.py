@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from jaxformer.config import BeamSearchConfig, ModelConfig, SamplingConfig
+from jaxformer.config import (
+    BeamSearchConfig,
+    LongropeScalingConfig,
+    ModelConfig,
+    RotaryConfig,
+    SamplingConfig,
+)
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.inference import generate, generate_stream, translate, translate_stream
 from jaxformer.inference.decodable import with_automatic_attention
@@ -176,6 +182,25 @@ def test_generation_without_a_cache_needs_none_and_equals_generation_with_one(pa
     rows = generate(NoCache(CONFIG), params, PROMPTS, **options, use_cache=False)
     assert [row.tolist() for row in rows] == [row.tolist() for row in expected]
     assert len({len(row) for row in rows}) > 1  # some end earlier
+
+
+def test_generation_without_a_cache_has_the_room_of_one_with_it():
+    """Longrope chooses its factors by the room, also for the first token."""
+    scaling = LongropeScalingConfig(
+        factor=4.0, original_max_len=16, short_factor=(1.0, 1.0), long_factor=(4.0, 30.0)
+    )
+    config = dataclasses.replace(
+        CONFIG, max_len=128, init_std=2.0, positions=RotaryConfig(scaling=scaling)
+    )
+    params, prompts = random_params(config), np.random.default_rng(0).integers(0, VOCAB, (40, 9))
+    with_cache, without = (
+        generate(
+            Decoder(config), params, prompts.tolist(), max_new_tokens=1, rng=RNG, sampling=GREEDY,
+            use_cache=use_cache,
+        )
+        for use_cache in (True, False)
+    )  # fmt: skip
+    np.testing.assert_array_equal(without, with_cache)
 
 
 def test_generation_from_sources_without_a_cache_equals_generation_with_one():
