@@ -4,6 +4,7 @@ These are the log-likelihood of a text after another, that of a whole text in wi
 continuation up to a stop text. The package lm-eval is imported when it is used.
 """
 
+import dataclasses
 import functools
 import itertools
 import pathlib
@@ -23,6 +24,8 @@ from jaxformer.text import IGNORE
 _ROWS = 8  # sequences that are scored at a time
 # Names that tasks give to the largest number of new tokens.
 _NEW_TOKENS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+_SAMPLING = {field.name for field in dataclasses.fields(SamplingConfig)} - {"temperature"}
+_OPTIONS = {"until", "do_sample", "temperature", *_NEW_TOKENS, *_SAMPLING}
 
 
 def harness_model(model: LanguageModel) -> Any:
@@ -173,6 +176,14 @@ class _HarnessMethods:
         stops = [until] if isinstance(until, str) else until
         new = next((options[name] for name in _NEW_TOKENS if options.get(name)), 256)
         temperature = options.get("temperature", 0.0) if options.get("do_sample", True) else 0.0
+        sampling = {name: options[name] for name in _SAMPLING & options.keys()}
+        sampling["top_k"] = sampling.get("top_k") or None  # there, 0 is no limit
+        for name, value in options.items():
+            if name not in _OPTIONS and value not in (None, False, 1):
+                raise ConfigError(
+                    f"a task must decode greedily or by sampling, got {name}={value!r}; remove it "
+                    "from the generation_kwargs of the task"
+                )
         room, tokenizer = self.model.max_len, self.model.tokenizer
         if new >= room:
             raise ConfigError(
@@ -183,9 +194,10 @@ class _HarnessMethods:
         chunks = generate_stream(
             self.model.module, self.model.params, [ids], max_new_tokens=new,
             rng=next(self._rngs),
-            sampling=SamplingConfig(temperature=temperature),
+            sampling=SamplingConfig(temperature=temperature, **sampling),
             stop_tokens=self.model.in_vocabulary(self.model.stop_tokens),
             vocab_size=tokenizer.vocab_size,
+            forbidden_tokens=self.model.in_vocabulary(self.model.decoding.forbidden),
         )  # fmt: skip
         continuation: list[int] = []
         text = ""

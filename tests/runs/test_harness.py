@@ -1,5 +1,6 @@
 """lm-evaluation-harness gives models the figures of the same weights in transformers."""
 
+import dataclasses
 import json
 import sys
 
@@ -157,6 +158,12 @@ def test_continuation_ends_before_a_stop_text_and_is_the_greedy_one(folders):
         assert greedy is is_greedy
     drawn = options | {"temperature": 5.0}
     assert answers._continuation("the cat", drawn) != answers._continuation("the cat", drawn)
+    assert answers._continuation("the cat", drawn | {"top_k": 1, "num_beams": 1}) == whole
+    with pytest.raises(ConfigError, match="greedily or by sampling, got num_beams=4"):
+        answers._continuation("the cat", options | {"num_beams": 4})
+    decoding = dataclasses.replace(model.decoding, forbidden=tuple(ids[:1]))
+    answers.model = dataclasses.replace(model, decoding=decoding)
+    assert ids[0] not in answers.tok_encode(answers._continuation("the cat", options))
     with pytest.raises(ConfigError, match="must ask for fewer tokens than max_len=40, got 40"):
         answers._continuation("the cat", {"until": [], "max_gen_toks": 40})
 
