@@ -172,7 +172,7 @@ class Transformer(Model):
         schemes = zip(self._kinds_of_positions(), self.layer_positions, strict=True)
         contexts = layer_contexts(
             config, checked, attention_fn=self.attention_fn,
-            schemes={None: self.positions, **dict(schemes)},
+            schemes={None: self.positions, config.positions: self.positions, **dict(schemes)},
         )  # fmt: skip
         output = self.stack(
             x, contexts, cache=checked.cache, cross_cache=checked.cross_cache, taps=checked.taps,
@@ -216,8 +216,9 @@ class Transformer(Model):
     @nn.nowrap
     def _kinds_of_positions(self) -> list[PositionsConfig]:
         """Kinds of positions that layers have instead of the model's, in layer order."""
-        kinds = [layer.positions for layer in self.config.layer_overrides]
-        return list(dict.fromkeys(kind for kind in kinds if kind is not None))
+        kinds = dict.fromkeys(layer.positions for layer in self.config.layer_overrides)
+        of_model = (None, self.config.positions) if self.position_scheme is None else (None,)
+        return [kind for kind in kinds if kind is not None and kind not in of_model]
 
     @nn.nowrap
     def _knows_no_order(self, inputs: CheckedInputs) -> bool:

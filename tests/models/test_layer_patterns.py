@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from jaxformer.config import LayerConfig, ModelConfig, RotaryConfig
+from jaxformer.config import LayerConfig, ModelConfig, RelativeConfig, RotaryConfig
 from jaxformer.functional import KVCache, WindowCache
 from jaxformer.models import Decoder, Encoder, EncoderDecoder, init_cache
 from tests import numpy_transformer as reference
@@ -104,6 +104,18 @@ def test_parameters_are_those_of_equal_layers_but_for_those_of_first_layers():
     }
     assert {leaf.shape[0] for leaf in jax.tree.leaves(shapes_of_stack["first_layers"])} == {1}
     assert {leaf.shape[0] for leaf in jax.tree.leaves(shapes_of_stack["layers"])} == {4}
+
+
+def test_layers_that_name_the_positions_of_the_model_share_its_table():
+    def tables(**changes):
+        config = dataclasses.replace(BASE, positions="relative", **changes)
+        params = jax.eval_shape(Decoder(config).init_params, jax.random.key(0))
+        return {name for name in params if "positions" in name}
+
+    layers = (LayerConfig(), LayerConfig(positions="relative", local_window_size=2))
+    assert tables() == tables(layers=layers) == {"positions"}
+    other = LayerConfig(positions=RelativeConfig(table=1))
+    assert tables(layers=(*layers, other)) == {"positions", "layer_positions_0"}
 
 
 @pytest.mark.parametrize("name", ["gemma3", "modernbert"])
