@@ -22,6 +22,7 @@ from jaxformer.modules.stacked_layers import (
     Cache,
     LayerInputs,
     ScannedCache,
+    has_split_layers,
     inputs_by_layer,
     join_caches,
     layer_variables,
@@ -114,7 +115,7 @@ class Stack(nn.Module):
             if not group:
                 continue
             block, num_scanned = self._make_block(name, x, group), 0
-            if is_scanned and name == "layers":
+            if is_scanned and name == "layers" and not has_split_layers(block.variables):
                 num_scanned = len(group) // period * period  # whole repeats of the pattern
                 repeats = num_scanned // period
                 outputs.append(self._scan(block, x, group[:period], repeats, options))

@@ -136,6 +136,11 @@ def layer_variables(variables: Any, start: int, stop: int) -> list[Any]:
     return [jax.tree.unflatten(tree, list(layer)) for layer in zip(*parts, strict=True)]
 
 
+def has_split_layers(variables: Any) -> bool:
+    """Whether variables are from `split_layers`, which no scan takes."""
+    return any(map(_is_split, jax.tree.leaves(variables, is_leaf=_is_split)))
+
+
 def _is_split(leaf: Any) -> bool:
     return isinstance(leaf, tuple)
 

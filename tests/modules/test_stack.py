@@ -115,6 +115,8 @@ def test_loop_takes_parameters_that_are_split_already(params):
     split = split_layers({"stack": params})["stack"]
     assert [leaf.shape for leaf in split["layers"]["attention"]["query_bias"]] == [(12,)] * 3
     np.testing.assert_array_equal(run(split), run(params))
+    looped = jax.jit(lambda params: Stack(SCANNED).apply({"params": params}, X)[0])
+    np.testing.assert_array_equal(looped(split), run(params))
     whole = jax.jit(split_layers)({"stack": params})["stack"]  # as on other devices
     chex.assert_trees_all_equal(whole, params)
 
