@@ -11,7 +11,13 @@ import typing
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from jaxformer.config import ExperimentConfig, LayerConfig, MeshRule, MixtureSourceConfig
+from jaxformer.config import (
+    DepthRule,
+    ExperimentConfig,
+    LayerConfig,
+    MeshRule,
+    MixtureSourceConfig,
+)
 from jaxformer.config.checks import Key, keys_of
 
 PAGE = pathlib.Path(__file__).with_name("configuration.md")
@@ -25,6 +31,7 @@ def sections() -> Iterator[tuple[str, type]]:
     yield "`[[model.layers]]` and `[[model.first_layers]]`", LayerConfig
     yield "`[[data.mixture]]`", MixtureSourceConfig
     yield "`[[mesh.rules]]`", MeshRule
+    yield "Each rule of `[by_depth]`", DepthRule
 
 
 def _tables(config: type, prefix: str) -> Iterator[tuple[str, type]]:

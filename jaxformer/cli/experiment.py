@@ -2,13 +2,15 @@
 
 import contextlib
 import copy
+import functools
 import pathlib
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from jaxformer.config import ExperimentConfig, ready_configs
-from jaxformer.config.checks import Key
+from jaxformer.config import ExperimentConfig, load_config, ready_configs
+from jaxformer.config.checks import Key, keys_of
 from jaxformer.config.data import READERS
+from jaxformer.config.depth import at_depth
 from jaxformer.config.files import config_of_file, read_tables
 from jaxformer.config.reading import config_keys, with_values
 from jaxformer.config.training import Launch
@@ -16,7 +18,13 @@ from jaxformer.errors import ConfigError
 from jaxformer.storage import as_path
 
 ConfigFlags = Annotated[Mapping[str, Any], ExperimentConfig]
-"""Parameter of a command for the flags of the keys of a config: values by dotted key."""
+"""Parameter of a command for the flags of a config: values of its keys by dotted key, and depth."""
+
+
+@functools.cache
+def flag_keys() -> dict[str, Key]:
+    """What the flags of a config set: its keys, and the depth that its rules start from."""
+    return {"depth": keys_of(load_config)["depth"], **config_keys()}
 
 
 def value_of(key: Key, words: Any) -> Any:
@@ -37,7 +45,7 @@ def value_of(key: Key, words: Any) -> Any:
 
 def config_values(words: Mapping[str, Any]) -> dict[str, Any]:
     """Values of the flags of a config, from the words of all flags, by dotted key."""
-    keys = config_keys()
+    keys = flag_keys()
     return {name: value_of(keys[name], typed) for name, typed in words.items() if name in keys}
 
 
@@ -90,9 +98,12 @@ def config_tables(path: str, flags: Mapping[str, Any]) -> dict[str, Any]:
 def merged_config(
     path: str, tables: Mapping[str, Any], flags: Mapping[str, Any]
 ) -> ExperimentConfig:
-    """Config of the tables of a file and of flags."""
-    changed = " with these flags" if flags else ""
-    return config_of_file(path, with_flags(tables, flags), changed=changed)
+    """Config of the tables of a file and of flags, which take precedence over rules for a depth."""
+    changed, values = " with these flags" if flags else "", dict(flags)
+    depth = values.pop("depth", None)
+    return config_of_file(
+        path, lambda: with_flags(at_depth(tables, depth), values), changed=changed
+    )
 
 
 def start_jax(config: ExperimentConfig | None = None, launch: Launch | None = None) -> None:

@@ -7,19 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING
 from typing import Any, NamedTuple, NoReturn
 
-from jaxformer.cli.experiment import config_values, value_of
+from jaxformer.cli.experiment import config_values, flag_keys, value_of
 from jaxformer.cli.terminal import show, wrapped
 from jaxformer.config import ExperimentConfig
 from jaxformer.config.checks import Key, keys_of
-from jaxformer.config.reading import config_keys, suggested_keys
+from jaxformer.config.reading import suggested_keys
 from jaxformer.errors import ConfigError
 
 _METAVARS = {"int": "INT", "float": "FLOAT", "str": "TEXT", "Path": "PATH", "bool": "{true,false}"}
 # What `jaxformer train --help` shows of the keys of a config.
 _MOST_USED = (
-    "out", "init_from", "seed", "training.steps", "training.batch_size", "training.batch_tokens",
-    "training.devices", "optimizer.learning_rate", "model.max_len", "model.num_layers",
-    "model.d_model", "model.num_heads", "data.paths",
+    "depth", "out", "init_from", "seed", "training.steps", "training.batch_size",
+    "training.batch_tokens", "training.devices", "optimizer.learning_rate", "model.max_len",
+    "model.num_layers", "model.d_model", "model.num_heads", "data.paths",
 )  # fmt: skip
 
 
@@ -69,7 +69,7 @@ class Command(NamedTuple):
         names = [name for group in self.groups.values() for name in group.flags]
         remedy = f"see {self.prog} --help"
         if self.config_flags:
-            names += config_keys()
+            names += flag_keys()
             remedy = f"{self.prog} --help-all lists all but arrays of tables"
         near = suggested_keys(flag[2:].replace("-", "_"), names)
         meant = f"; did you mean {' or '.join(map(_flag, near))}?" if near else ";"
@@ -79,7 +79,7 @@ class Command(NamedTuple):
         """Arguments of the function, from the words of a command line."""
         parser = _Parser(self.prog)
         if self.config_flags:
-            parser.add_flags(config_keys())
+            parser.add_flags(flag_keys())
         for group in self.groups.values():
             parser.add_flags(group.flags, has_switches=True)
         end = words.index("--") if "--" in words else len(words)
@@ -123,7 +123,7 @@ class Command(NamedTuple):
         for group in self.groups.values():
             parser.add_flags(group.flags, title=group.title, has_switches=True)
         tables: dict[str, dict[str, Key]] = {}
-        for dotted, key in config_keys().items() if self.config_flags else ():
+        for dotted, key in flag_keys().items() if self.config_flags else ():
             if key.table is None and len(key.choices) != 1 and (shows_all or dotted in _MOST_USED):
                 is_in_table = "." in dotted or key.kinds
                 title = f"[{dotted.partition('.')[0]}]" if is_in_table else "keys of the config"

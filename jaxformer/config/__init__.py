@@ -1,6 +1,7 @@
 """Configs of experiments: frozen dataclasses that check themselves, and their TOML files."""
 
 from jaxformer.config.data import DataConfig, MixtureSourceConfig, SyntheticConfig, TokenizerConfig
+from jaxformer.config.depth import DepthRule
 from jaxformer.config.experiment import (
     BeamSearchConfig,
     ExperimentConfig,
@@ -52,7 +53,7 @@ from jaxformer.config.training import (
 
 __all__ = [
     "MESH_AXES", "AdafactorConfig", "AdamWConfig", "AlibiConfig", "BeamSearchConfig",
-    "DataConfig", "ExperimentConfig", "ExpertsConfig", "LoopConfig", "LayerConfig",
+    "DataConfig", "DepthRule", "ExperimentConfig", "ExpertsConfig", "LoopConfig", "LayerConfig",
     "LearnedConfig", "LinearScalingConfig", "LionConfig", "LoraConfig", "Llama3ScalingConfig",
     "LongropeScalingConfig", "MeshConfig", "MeshRule", "MixtureSourceConfig", "ModelConfig",
     "MuonConfig", "MupConfig", "NoPositionsConfig", "OptimizerConfig", "PositionsConfig",

@@ -4,10 +4,11 @@ import dataclasses
 import json
 import pathlib
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from jaxformer.config.checks import keys_of, suggestion
+from jaxformer.config.checks import PositiveInt, keys_of, suggestion
+from jaxformer.config.depth import at_depth
 from jaxformer.config.experiment import ExperimentConfig
 from jaxformer.config.reading import config_from_dict, with_source_of_paths
 from jaxformer.errors import ConfigError
@@ -17,7 +18,7 @@ from jaxformer.storage import as_path, read_regular
 _FOLDERS = tuple(folder / "configs" for folder in pathlib.Path(__file__).parents[1:3])
 
 
-def load_config(path: str | pathlib.Path) -> ExperimentConfig:
+def load_config(path: str | pathlib.Path, *, depth: PositiveInt | None = None) -> ExperimentConfig:
     """Reads an experiment config from a TOML file; unknown keys are errors.
 
     data.paths without data.source are files of the data that trains the model: text, pairs, or
@@ -25,6 +26,8 @@ def load_config(path: str | pathlib.Path) -> ExperimentConfig:
 
     Args:
         path: TOML file, or if there is none, the name of one of `ready_configs`.
+        depth: number of layers; the table [by_depth] of the file says how other settings follow
+            it. Default: model.num_layers of the file.
 
     Returns:
         The config; `out` is "runs/" and the file's stem if the file does not set it.
@@ -36,8 +39,11 @@ def load_config(path: str | pathlib.Path) -> ExperimentConfig:
     Example:
         >>> load_config("quickstart").model.num_layers
         4
+        >>> load_config("depth", depth=6).model.d_model
+        384
     """
-    return config_of_file(path, read_tables(path))
+    tables = read_tables(path)
+    return config_of_file(path, lambda: at_depth(tables, depth))
 
 
 def read_tables(path: str | pathlib.Path) -> dict[str, Any]:
@@ -55,12 +61,13 @@ def read_tables(path: str | pathlib.Path) -> dict[str, Any]:
 
 
 def config_of_file(
-    path: str | pathlib.Path, values: Mapping[str, Any], *, changed: str = ""
+    path: str | pathlib.Path, read: Callable[[], Mapping[str, Any]], *, changed: str = ""
 ) -> ExperimentConfig:
-    """Config of the contents of a file, `changed` by something, such as " with flags"."""
+    """Config of the tables of a file, `changed` by something, such as " with flags"."""
     path = _config_path(as_path(path))
-    values = {**with_source_of_paths(values), "out": values.get("out") or f"runs/{path.stem}"}
     try:
+        values = read()
+        values = {**with_source_of_paths(values), "out": values.get("out") or f"runs/{path.stem}"}
         return config_from_dict(ExperimentConfig, values)
     except ConfigError as error:
         raise ConfigError(f"{path}{changed}: {error}") from None
@@ -76,7 +83,7 @@ def ready_configs() -> dict[str, pathlib.Path]:
 
     Example:
         >>> list(ready_configs())[:3]
-        ['gpt2_124m', 'masked_python', 'multi30k']
+        ['depth', 'gpt2_124m', 'masked_python']
     """
     files = next((files for folder in _FOLDERS if (files := sorted(folder.glob("*.toml")))), [])
     return {file.stem: file for file in files}

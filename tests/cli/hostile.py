@@ -1,6 +1,6 @@
 """Command lines that nobody means, each with a name."""
 
-from jaxformer.config.reading import config_keys
+from jaxformer.cli.experiment import flag_keys
 
 # What is given for options and keys, whatever these take.
 VALUES = {
@@ -87,7 +87,7 @@ def options_of_translators(run):
 def options_of_training(config):
     """Each key of a config, with two of the values in turn."""
     names, commands = list(VALUES), {}
-    for place, key in enumerate(config_keys()):
+    for place, key in enumerate(flag_keys()):
         for name in (names[2 * place % len(names)], names[(2 * place + 1) % len(names)]):
             words = ["train", str(config), f"--{key.replace('_', '-')}={VALUES[name]}"]
             commands[f"train --{key} {name}"] = words

@@ -49,7 +49,7 @@ def test_config_is_printed_as_it_stands(capsys):
 def test_config_of_another_name_gets_one_line(capsys):
     error = one_line(capsys, "configs", "quikstart")
     assert (
-        "'quikstart'; the built-in ones are gpt2_124m, " in error
+        "'quikstart'; the built-in ones are depth, gpt2_124m, " in error
         and "did you mean 'quickstart'?" in error
     )
     error = one_line(capsys, "train", "quikstart")

@@ -6,7 +6,7 @@ import pytest
 
 from jaxformer.cli import main
 from jaxformer.cli.commands import COMMANDS
-from jaxformer.config.reading import config_keys
+from jaxformer.cli.experiment import flag_keys
 
 
 def help_of(capsys, *words):
@@ -31,20 +31,20 @@ def test_help_has_the_keys_that_are_used_most_and_help_all_every_key_once(capsys
     pattern = r"^  --([a-z][a-z0-9.-]*)"
     shown = help_of(capsys, "prepare")
     assert re.findall(pattern, shown, re.MULTILINE) == [
-        "out", "init-from", "seed", "model.max-len", "model.num-layers", "model.d-model",
+        "depth", "out", "init-from", "seed", "model.max-len", "model.num-layers", "model.d-model",
         "model.num-heads", "data.paths", "optimizer.learning-rate", "training.steps",
         "training.batch-size", "training.batch-tokens", "training.devices",
     ]  # fmt: skip
     assert shown.endswith("all keys of a config: jaxformer prepare --help-all\n")
     shown = help_of(capsys, "prepare", "--help-all")
     kinds = {"optimizer.name", "model.positions.kind", "model.positions.scaling.kind"}
-    tables = {name for name, key in config_keys().items() if key.table is not None}
-    expected = [key.replace("_", "-") for key in config_keys() if key not in kinds | tables]
+    tables = {name for name, key in flag_keys().items() if key.table is not None}
+    expected = [key.replace("_", "-") for key in flag_keys() if key not in kinds | tables]
     assert sorted(re.findall(pattern, shown, re.MULTILINE)) == sorted(expected)
     words = " ".join(shown.split())
     for part in (
         "--model.positions {none,sinusoidal,learned,rotary,alibi,relative}", "(default: rotary)",
-        "--optimizer {adamw,sgd,lion,adafactor,muon}", "--lora.rank INT", "[lora]:",
+        "--optimizer {adamw,sgd,lion,adafactor,muon}", "--lora.rank INT", "[lora]:", "--depth INT",
         "--model.positions.base FLOAT Base of the frequencies",  # of the default kind
     ):  # fmt: skip
         assert part in words

@@ -16,6 +16,7 @@ from jaxformer.config import (
     AlibiConfig,
     BeamSearchConfig,
     DataConfig,
+    DepthRule,
     ExpertsConfig,
     LayerConfig,
     LearnedConfig,
@@ -53,7 +54,7 @@ INSTANCES = [
     SgdConfig(learning_rate=1.0), LionConfig(learning_rate=1.0), AdafactorConfig(learning_rate=1.0),
     MuonConfig(learning_rate=1.0), MeshConfig(), MeshRule(path="*", axes=()), LINEAR, YARN,
     LONGROPE, RotaryConfig(), LoraConfig(), ExpertsConfig(num_experts=5, num_experts_per_token=2),
-    MupConfig(d_model=6),
+    MupConfig(d_model=6), DepthRule(power=1.0),
     Llama3ScalingConfig(
         factor=8.0, original_max_len=9, low_freq_factor=1.0, high_freq_factor=4.0
     ),

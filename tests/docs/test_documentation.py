@@ -23,6 +23,7 @@ from jaxformer.cli.commands.sweep import read_sweep
 from jaxformer.cli.experiment import config_tables, merged_config
 from jaxformer.cli.parsing import Command
 from jaxformer.config import ExperimentConfig, ModelConfig, config_from_dict, load_config
+from jaxformer.config.depth import at_depth
 from jaxformer.interop import HuggingFaceModel, save_huggingface
 from jaxformer.models import Decoder
 from jaxformer.storage import as_path
@@ -182,7 +183,7 @@ def test_toml_examples_are_parts_of_configs(page):
         values = tomllib.loads(pathlib.Path("configs/quickstart.toml").read_text(encoding="utf-8"))
         for table, keys in tomllib.loads(code).items():
             values[table] = {**values.get(table, {}), **keys} if isinstance(keys, dict) else keys
-        config_from_dict(ExperimentConfig, values)
+        config_from_dict(ExperimentConfig, at_depth(values, None))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)

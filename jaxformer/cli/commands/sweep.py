@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from jaxformer.cli.commands.figures import draw
 from jaxformer.cli.commands.train import exit_stopped, print_start
-from jaxformer.cli.experiment import ConfigFlags, config_tables, merged_config, start_jax, value_of
+from jaxformer.cli.experiment import (
+    ConfigFlags,
+    config_tables,
+    flag_keys,
+    merged_config,
+    start_jax,
+    value_of,
+)
 from jaxformer.cli.terminal import show
 from jaxformer.config import ExperimentConfig
-from jaxformer.config.reading import config_keys
 from jaxformer.errors import ConfigError
 from jaxformer.storage import as_path, write_whole
 
@@ -58,7 +64,7 @@ def read_sweep(
             "a sweep needs a flag with several values, separated by commas, got none; add for "
             "example --seed 0,1,2, or use jaxformer train"
         )
-    options = [[value_of(config_keys()[name], word) for word in swept[name]] for name in swept]
+    options = [[value_of(flag_keys()[name], word) for word in swept[name]] for name in swept]
     values = [dict(zip(swept, row, strict=True)) for row in itertools.product(*options)]
     configs = [merged_config(path, tables, {**flags, **run}) for run in values]
     folder = as_path(flags["out"] if "out" in flags else f"{configs[0].out}_sweep")
