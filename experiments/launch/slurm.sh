@@ -17,6 +17,7 @@ set -euo pipefail
 
 ENVIRONMENT="$HOME/venv"                    # CHANGE: virtual environment with jaxformer[cuda13]
 CONFIG="quickstart"                         # CHANGE: config, or name of a built-in one
+FLAGS=()                                    # CHANGE: such as (--data.paths "/shared/corpus/*.txt")
 OUT="/shared/$USER/runs/quickstart"         # CHANGE: run folder, on a disk that all nodes share
 
 # shellcheck disable=SC1091
@@ -24,4 +25,4 @@ source "$ENVIRONMENT/bin/activate"
 
 # Ends all tasks when one fails; after that the same job can be submitted again, and goes on.
 srun --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1 \
-  jaxformer train "$CONFIG" --out "$OUT" --coordinator auto --host-timeout 60
+  jaxformer train "$CONFIG" "${FLAGS[@]}" --out "$OUT" --coordinator auto --host-timeout 60
