@@ -24,7 +24,6 @@ def path(tmp_path):
     return path
 
 
-@pytest.mark.essential
 def test_training_uses_the_settings_of_the_depth_and_the_run_folder_keeps_them(
     path, tmp_path, capsys
 ):
