@@ -32,6 +32,7 @@ BENCHMARKS = {  # commands, by the headings of the page
     "Starting": ["start_up.py"],
     "Compile time by depth": ["compile_time.py"],
     "Decoding": ["generation.py --task greedy", "generation.py --task beams"],
+    "Depths of one config": ["depth.py"],
     "Batches": ["batches.py"],
     "Loss of a large vocabulary": ["cross_entropy.py"],
     "Checkpoints": ["checkpoints.py"],

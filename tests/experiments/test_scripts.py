@@ -38,6 +38,10 @@ SCRIPTS = {
         "--batch-size 1 --length 16 --vocab-size 32 --width 8 --chunk-size 8 --repeats 1",
         r"chunked: min +[\d.]+ s .* MB .*\n  time chunked / dense: min [\d.]+, .*; memory 1/[\d.]+",
     ),
+    "benchmarks/depth.py": (
+        "--depths 1 2 --multiples 1 2 --tokens-per-param 0.05",
+        r"depth  parameters .* 1 2  best  time\n +1 .*\n +2 +24,576 .*\nloss ~ FLOPs\^.*",
+    ),
     "benchmarks/functional_core.py": (
         "--tiny --repeats 1",
         r"dense: min .* ms, traced and compiled in .*\n .*jax.nn: min .*; speed over it: min .*\n"
