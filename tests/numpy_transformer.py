@@ -196,9 +196,14 @@ def _feed_forward(config, params, x):
         weights = weights / weights.sum() if config.experts.normalize_weights else weights
         for expert, weight in zip(chosen, weights, strict=True):
             params_of_expert = {
-                k: leaf[expert] for k, leaf in params.items() if not k.startswith("router")
+                k: leaf[expert]
+                for k, leaf in params.items()
+                if not k.startswith(("router", "shared"))
             }
             output[index] += weight * _network(config, params_of_expert, x[index])
+    if config.experts.num_shared_experts:
+        share = x @ params["shared_weight_kernel"] if config.experts.shared_gate else np.inf
+        output += _network(config, params["shared"], x) / (1 + np.exp(-share))
     return output
 
 

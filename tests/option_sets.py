@@ -43,7 +43,8 @@ OPTIONS = {
         residual_scale=1.7,
         use_bias=False, qkv_bias=True, local_window_size=3, num_token_types=3,
         experts=ExpertsConfig(
-            num_experts=7, num_experts_per_token=2, d_ff=5, normalize_weights=False
+            num_experts=7, num_experts_per_token=2, d_ff=5, normalize_weights=False,
+            num_shared_experts=3, shared_gate=True,
         ),
     ),
     "output_norms": dict(

@@ -113,15 +113,18 @@ def test_frozen_weights_save_one_product_of_three():
 
 
 def test_experts_count_for_the_tokens_that_chose_them():
-    experts = ExpertsConfig(num_experts=5, num_experts_per_token=2, d_ff=24)
+    experts = ExpertsConfig(
+        num_experts=5, num_experts_per_token=2, d_ff=24, num_shared_experts=3, shared_gate=True
+    )
     mixed, tokens = planned({"experts": experts}), 64 * 16
     rows = (5 + (2 * tokens - 5) // 32) * 32  # in blocks of 32 rows of one expert
     assert 2 * tokens < rows < 1.1 * 2 * tokens
     router, expert = 3 * 2 * tokens * 8 * 5, 3 * 2 * 2 * rows * 8 * 24
+    shared = 3 * 2 * tokens * (2 * 8 * 3 * 24 + 8)  # all tokens; the last is the gate
     whole = FORWARD.times(64)
-    assert forward_flops(mixed, 64) == whole._replace(feed_forward=expert + router)
+    assert forward_flops(mixed, 64) == whole._replace(feed_forward=expert + router + shared)
     # The backward pass computes the first of two products again; the outputs are kept.
-    step = STEP.times(64)._replace(feed_forward=3.5 * expert + 3 * router)
+    step = STEP.times(64)._replace(feed_forward=3.5 * expert + 3 * (router + shared))
     assert step_flops(mixed, 64) == step
 
 

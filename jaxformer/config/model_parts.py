@@ -73,6 +73,12 @@ class ExpertsConfig(Config):
         router_z_weight: weight of the loss that keeps the router's logits small, added to the
             training loss for every layer (Zoph et al., "ST-MoE", 2022); 0 = none.
         router_bias: whether the router has a bias, as in gpt-oss (OpenAI, 2025).
+        num_shared_experts: number of shared experts, which every token gets besides those that it
+            chose (Dai et al., "DeepSeekMoE", 2024). They are one network, this many times as wide
+            as an expert.
+        shared_gate: whether the output of the shared experts is multiplied by a number between 0
+            and 1 for each token, the sigmoid of a linear map, as in Qwen 1.5 MoE (Qwen
+            Team, 2024).
     """
 
     num_experts: PositiveInt
@@ -83,8 +89,15 @@ class ExpertsConfig(Config):
     load_balancing_weight: NonNegativeFloat = 0.01
     router_z_weight: NonNegativeFloat = 0.0
     router_bias: bool = False
+    num_shared_experts: NonNegativeInt = 0
+    shared_gate: bool = False
 
     def _mistakes(self) -> Iterator[str]:
+        if self.shared_gate and not self.num_shared_experts:
+            yield (
+                "shared_gate is for shared experts, "
+                f"{self.got('shared_gate', 'num_shared_experts')}; set num_shared_experts"
+            )
         if self.num_experts_per_token > self.num_experts:
             yield (
                 "num_experts_per_token must be at most num_experts, "

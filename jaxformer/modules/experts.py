@@ -1,13 +1,15 @@
 """Mixture of experts module."""
 
+import dataclasses
+
 import jax
 from flax import linen as nn
 
 from jaxformer.config import ExpertsConfig, ModelConfig
 from jaxformer.functional import ExpertsLayout, ExpertsParams, mixture_of_experts
-from jaxformer.functional.linear import DEFAULT_PRODUCTS, Products
+from jaxformer.functional.linear import DEFAULT_PRODUCTS, Products, linear
 from jaxformer.modules.feed_forward import FeedForward, inner_activation
-from jaxformer.modules.initializers import AxisNames, KernelShape, projection_params
+from jaxformer.modules.initializers import AxisNames, KernelShape, kernel_param, projection_params
 from jaxformer.modules.mesh import mesh_axes, num_parts
 
 
@@ -23,6 +25,8 @@ def make_feed_forward(
 class ExpertsFeedForward(nn.Module):
     """Mixture of experts as a feed-forward layer, with auxiliary router losses.
 
+    Shared experts are a `FeedForward`, whose output is added to that of the chosen experts.
+
     Sows the two losses of `mixture_of_experts`, times their weights if not 0, into the collection
     "losses", as "load_balancing" and "router_z". Training adds the losses of all layers to the mean
     loss. They are statistics of one micro-batch on one device (on all devices if jit splits the
@@ -37,7 +41,7 @@ class ExpertsFeedForward(nn.Module):
         config: widths, activation and biases.
         experts: the experts and their router.
         sublayers: number of sublayers per block, for the scale of the initial weights.
-        products: precision and function of the matrix products of the experts.
+        products: precision and function of the matrix products of the experts, also shared ones.
 
     Example:
         >>> import jax.numpy as jnp
@@ -108,7 +112,20 @@ class ExpertsFeedForward(nn.Module):
         self.sow("metrics", "largest_expert_load", result.expert_load.max() / even)
         if experts.capacity_factor is not None:
             self.sow("metrics", "dropped_choices", result.dropped)
-        return result.output
+        if not experts.num_shared_experts:
+            return result.output
+        # All widths of the shared experts, also that of the base of μP, are multiples.
+        wide, base = (experts.num_shared_experts * inner(c) for c in (config, config.base))
+        mup = config.mup and dataclasses.replace(config.mup, d_ff=base)
+        shared_config = dataclasses.replace(config, d_ff=wide, mup=mup, experts=None)
+        shared = FeedForward(shared_config, self.sublayers, self.products, name="shared")(x)
+        if experts.shared_gate:
+            # Not a "gate_kernel", whose rules on a mesh are those of the experts.
+            to_weight = kernel_param(
+                self, "shared_weight_kernel", config, ("embed", None), lambda c: (c.d_model, 1)
+            )
+            shared *= jax.nn.sigmoid(linear(x, to_weight, products=self.products))
+        return result.output + shared
 
 
 def _layout(shape: tuple[int, ...], num_experts: int, inner: int) -> ExpertsLayout | None:

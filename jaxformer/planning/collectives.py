@@ -128,9 +128,9 @@ def expected_collectives(
     """Collectives that a step of a config needs: what a GPU program should have."""
     # In every micro-batch, in the dtype of the computation; with pmap, once per step, in that of
     # the parameters. Over "tensor", the outputs of attention and feed-forward layers are summed,
-    # and their gradients. Over "sequence", keys and values circulate as in ring attention, in both
-    # passes, and their float32 gradients in the backward pass; those of cross-attention are
-    # gathered.
+    # those of shared experts by themselves, and their gradients. Over "sequence", keys and values
+    # circulate as in ring attention, in both passes, and their float32 gradients in the backward
+    # pass; those of cross-attention are gathered.
     model, steps = config.model, config.training.accumulate_steps
     hosts = -(-math.prod(sizes.values()) // devices_per_host)
     splits = runner_kind(config.training.runner, config.mesh, hosts) == "mesh"
@@ -150,7 +150,8 @@ def expected_collectives(
         on_a_host = _on_a_host(sizes, axes, devices_per_host)
         return Collective(kind, group, times, times * num_bytes, on_a_host)
 
-    sums = (4 * depth + 2 * crosses) * steps
+    has_shared = model.experts is not None and model.experts.num_shared_experts > 0
+    sums = ((6 if has_shared else 4) * depth + 2 * crosses) * steps
     collectives = [
         over(("data", "expert", "sequence"), "all-reduce", times, gradients),
         over(("fsdp",), "all-gather", 2 * steps, narrow * sizes["fsdp"]),

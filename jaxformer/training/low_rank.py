@@ -26,7 +26,7 @@ def low_rank_params(base: Any, rng: jax.Array, *, rank: int, targets: Sequence[s
         rng: PRNG key.
         rank: R.
         targets: patterns of kernel paths, such as `*query_kernel`: `*` matches anything, `?` one
-            character.
+            character. Kernels with a single output are left out.
 
     Returns:
         A nested dict. For each kernel `[..., D, F]` that a pattern matches, it has at the same path
@@ -46,11 +46,12 @@ def low_rank_params(base: Any, rng: jax.Array, *, rank: int, targets: Sequence[s
         >>> jax.tree.map(jnp.shape, params)
         {'attention': {'query_kernel': {'down': (5, 2), 'up': (2, 7)}}}
     """
-    # Kernels are the matrices of linear layers, not embedding tables.
+    # Kernels are the matrices of linear layers, not embedding tables. Those with a single output
+    # have rank 1 themselves.
     kernels = {
         "/".join(path): (path, leaf)
         for path, leaf in sorted(traverse_util.flatten_dict(nn.unbox(base)).items())
-        if path[-1].endswith("kernel") and leaf.ndim >= 2
+        if path[-1].endswith("kernel") and leaf.ndim >= 2 and leaf.shape[-1] > 1
     }
     chosen: set[str] = set()
     for target in targets:

@@ -121,6 +121,8 @@ REFUSED = [
     (longrope, {"long_factor": (1.0,)}, "the same length, got 2 and 1 numbers"),
     (RelativeConfig, {"num_buckets": 8, "max_distance": 4}, "more than num_buckets // 2"),
     (ExpertsConfig, {"num_experts": 5, "num_experts_per_token": 6}, "at most num_experts, got num"),
+    (ExpertsConfig, {"num_experts": 5, "num_experts_per_token": 2, "shared_gate": True},
+     "for shared experts, got shared_gate=True and num_shared_experts=0; set num_shared_experts"),
     *((LayerConfig, {"positions": kind}, f"{kind} positions are added to the embeddings once")
       for kind in ("sinusoidal", "learned")),
     # Of a model.

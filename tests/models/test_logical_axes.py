@@ -21,7 +21,10 @@ CONFIG = ModelConfig(
     activation="swiglu", positions="learned", qk_norm=True,
 )  # fmt: skip
 EXPERTS = dataclasses.replace(
-    CONFIG, experts=ExpertsConfig(num_experts=4, num_experts_per_token=2),
+    CONFIG,
+    experts=ExpertsConfig(
+        num_experts=4, num_experts_per_token=2, num_shared_experts=3, shared_gate=True
+    ),
     first_layers=(LayerConfig(attention_norm=False),), tied_embeddings=False,
 )  # fmt: skip
 TOKENS = np.array([[1, 2, 3, 4, 5]])
@@ -49,6 +52,8 @@ def test_init_names_the_axes_of_parameters(execution):
         (layers["attention"]["output_kernel"], ("layers", "heads", "embed")),
         (layers["feed_forward"]["gate_kernel"], ("layers", "experts", "embed", "mlp")),
         (layers["feed_forward"]["router_kernel"], ("layers", "embed", None)),
+        (layers["feed_forward"]["shared"]["gate_kernel"], ("layers", "embed", "mlp")),
+        (layers["feed_forward"]["shared_weight_kernel"], ("layers", "embed", None)),
         (layers["attention_norm"]["scale"], ("layers", "norm")),
     ):
         assert tree == PartitionSpec(*names)
@@ -62,7 +67,8 @@ def test_names_split_kernels_and_tables_as_the_rules_of_a_mesh_do(config):
     by_path = flatten_dict(partition_specs(shapes, (), SIZES))
     assert by_name.keys() == by_path.keys()
     for path, spec in by_path.items():
-        if path[-1].endswith(("kernel", "embedding")) and path[-1] != "router_kernel":
+        is_narrow = path[-1] in ("router_kernel", "shared_weight_kernel")
+        if path[-1].endswith(("kernel", "embedding")) and not is_narrow:
             assert by_name[path] == spec, path
 
 

@@ -48,6 +48,11 @@ def logits_of(config, variables):
     return jax.jit(Decoder(config).apply)(variables, TOKENS).logits
 
 
+def short(path):
+    """Name of a parameter, with that of the shared experts."""
+    return path[path.find("shared/") if "shared/" in path else path.rfind("/") + 1 :]
+
+
 def spreads(flat):
     return {path: float(leaf.std()) for path, leaf in flat.items() if leaf.std() > 0}
 
@@ -85,21 +90,25 @@ def test_a_kernel_whose_output_does_not_grow_shrinks_by_the_whole_ratio():
 
 
 def test_experts_and_untied_tables_follow_the_same_rules():
-    experts = ExpertsConfig(num_experts=4, num_experts_per_token=2)
+    experts = ExpertsConfig(
+        num_experts=4, num_experts_per_token=2, num_shared_experts=2, shared_gate=True
+    )
     config = dataclasses.replace(NARROW, experts=experts, tied_embeddings=False)
     base, wide = (
         spreads(parameters(config_of_model)) for config_of_model in (config, widened(16, config))
     )
-    ratios = {path.rpartition("/")[2]: spread / base[path] for path, spread in wide.items()}
-    assert ratios["router_kernel"] == pytest.approx(1 / 16, rel=0.2)
-    assert [ratios[f"{name}_kernel"] for name in ("up", "down")] == pytest.approx([0.25] * 2, 0.1)
+    ratios = {short(path): spread / base[path] for path, spread in wide.items()}
+    narrow = [ratios[f"{name}_kernel"] for name in ("router", "shared_weight")]
+    assert narrow == pytest.approx([1 / 16] * 2, rel=0.4)
+    kernels = [ratios[f"{name}_kernel"] for name in ("up", "down", "shared/up", "shared/down")]
+    assert kernels == pytest.approx([0.25] * 4, 0.1)
     tables = [ratios[name] for name in ("embedding", "output_embedding")]
     assert tables == pytest.approx([1, 1], 0.1)
     factors = mup_factors(parameters(widened(16, config)), parameters(config))
-    by_name = {path.rpartition("/")[2]: factor for path, factor in factors.items()}
+    by_name = {short(path): factor for path, factor in factors.items()}
     assert {name for name, factor in by_name.items() if factor == 1 / 16} == {
         "router_kernel", "query_kernel", "key_kernel", "value_kernel", "output_kernel", "up_kernel",
-        "down_kernel",
+        "down_kernel", "shared/up_kernel", "shared/down_kernel", "shared_weight_kernel",
     }  # fmt: skip
     assert by_name["embedding"] == by_name["output_embedding"] == by_name["up_bias"] == 1.0
 

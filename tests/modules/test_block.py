@@ -118,7 +118,9 @@ def test_block_wires_residuals_and_norms(wiring):
 
 
 HIGHEST = Products(precision="highest")
-EXPERTS = ExpertsConfig(num_experts=5, num_experts_per_token=2)
+EXPERTS = ExpertsConfig(
+    num_experts=5, num_experts_per_token=2, num_shared_experts=2, shared_gate=True
+)
 NARROW = dataclasses.replace(CONFIG, vocab_size=11, embedding_dim=7)
 
 

@@ -11,7 +11,7 @@ from flax import linen as nn
 from jaxformer.config import ExpertsConfig, ModelConfig
 from jaxformer.functional import ExpertsParams, mixture_of_experts
 from jaxformer.models import Decoder
-from jaxformer.modules import AttentionContext, Block, ExpertsFeedForward
+from jaxformer.modules import AttentionContext, Block, ExpertsFeedForward, FeedForward
 from jaxformer.text import PackedExamples
 from jaxformer.training import language_model_loss
 from tests.numpy_transformer import draw_params
@@ -57,6 +57,22 @@ def test_layer_is_one_call_of_the_function(activation, inner):
         "load_balancing": (0.01 * expected.load_balancing_loss,),
         "router_z": (0.25 * expected.router_z_loss,),
     }
+
+
+@pytest.mark.parametrize("shared_gate", [False, True])
+def test_shared_experts_are_a_wide_feed_forward_layer_beside_the_mixture(shared_gate):
+    experts = dataclasses.replace(EXPERTS, d_ff=5, num_shared_experts=3, shared_gate=shared_gate)
+    layer = ExpertsFeedForward(CONFIG, experts)
+    params = draw_params(layer, X)
+    routed = {name: leaf for name, leaf in params.items() if not name.startswith("shared")}
+    mixture = ExpertsFeedForward(CONFIG, dataclasses.replace(EXPERTS, d_ff=5))
+    network = FeedForward(dataclasses.replace(CONFIG, d_ff=15))
+    shared = network.apply({"params": params["shared"]}, X)
+    if shared_gate:
+        assert params["shared_weight_kernel"].shape == (12, 1)
+        shared /= 1 + jnp.exp(-(X @ params["shared_weight_kernel"]))
+    expected = mixture.apply({"params": routed}, X) + shared
+    np.testing.assert_allclose(layer.apply({"params": params}, X), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_a_loss_of_weight_zero_is_not_sown():

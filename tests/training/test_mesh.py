@@ -39,7 +39,13 @@ MODELS = {
         ModelConfig(
             **LAYER,
             activation="swiglu",
-            experts=ExpertsConfig(num_experts=4, num_experts_per_token=2, router_z_weight=0.1),
+            experts=ExpertsConfig(
+                num_experts=4,
+                num_experts_per_token=2,
+                router_z_weight=0.1,
+                num_shared_experts=2,
+                shared_gate=True,
+            ),
         )
     ),
 }
