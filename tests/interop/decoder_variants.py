@@ -164,6 +164,24 @@ QWEN3 = of_family("qwen3", "Qwen3ForCausalLM", _QWEN3, {
     ),
 })  # fmt: skip
 
+_QWEN2_MOE = _QWEN2 | dict(
+    num_experts=6, num_experts_per_tok=3, moe_intermediate_size=23,
+    shared_expert_intermediate_size=46,
+)  # fmt: skip
+QWEN2_MOE = of_family("qwen2_moe", "Qwen2MoeForCausalLM", _QWEN2_MOE, {
+    "": fields(),
+    "window": fields(
+        use_sliding_window=True, sliding_window=5, max_window_layers=2, num_hidden_layers=5,
+        norm_topk_prob=True, qkv_bias=False,
+    ),
+    "classes": of_class("Qwen2MoeForSequenceClassification", num_labels=3),
+    "older": older(
+        dict(rope_parameters=..., rope_theta=1e6, layer_types=..., mlp_only_layers=...,
+             qkv_bias=..., use_sliding_window=True, sliding_window=4, max_window_layers=4),
+        base=dict(num_hidden_layers=6),
+    ),
+})  # fmt: skip
+
 _QWEN3_MOE = _QWEN3 | dict(
     num_experts=6, num_experts_per_tok=3, moe_intermediate_size=23, norm_topk_prob=True
 )
@@ -389,5 +407,5 @@ PHI = of_family("phi", "PhiForCausalLM", _PHI, {
 DECODERS = (
     GPT2 | OPT | NEOX | LLAMA | MISTRAL | ARCEE | QWEN2 | QWEN3 | SMOLLM3 | PHI3 | OLMO | OLMO2
     | OLMO3 | STARCODER2 | GRANITE | GEMMA1 | GEMMA2 | GEMMA3 | FALCON | GPTJ | PHI | MIXTRAL
-    | QWEN3_MOE | GPT_OSS
+    | QWEN2_MOE | QWEN3_MOE | GPT_OSS
 )  # fmt: skip

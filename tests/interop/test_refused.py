@@ -72,6 +72,8 @@ REFUSED = [
      "use_bidirectional_attention=True changes"),
     ("gpt_neox", dict(head_dim=7), f"head_dim=7 {UNSUPPORTED} None or 16"),
     ("llama", dict(hidden_act="relu2"), f"hidden_act='relu2' {UNSUPPORTED}"),
+    ("qwen2_moe", dict(shared_expert_intermediate_size=47),
+     "shared_expert_intermediate_size must be a multiple of moe_intermediate_size, got 47 and 23"),
     ("qwen3_moe", dict(decoder_sparse_step=2), f"decoder_sparse_step=2 {UNSUPPORTED} 1"),
     ("qwen3_moe", dict(mlp_only_layers=[1]), f"mlp_only_layers=[1] {UNSUPPORTED} []"),
     ("falcon", dict(alibi=True), f"alibi=True {UNSUPPORTED} False"),

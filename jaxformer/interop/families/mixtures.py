@@ -1,14 +1,15 @@
-"""Mixtral, Qwen 3 MoE and gpt-oss: decoders whose feed-forward layers are mixtures of experts.
+"""Mixtral, Qwen MoE and gpt-oss: decoders whose feed-forward layers are mixtures of experts.
 
-Files of the first two have one tensor per expert, although transformers joins them in memory.
+Files of all but gpt-oss have one tensor per expert, although transformers joins them in memory.
 """
 
 from typing import Any
 
 from jaxformer.config import ExpertsConfig, ModelConfig
+from jaxformer.errors import ConfigError
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import ModelKind
-from jaxformer.interop.conversion.fields import Values, only, window
+from jaxformer.interop.conversion.fields import FieldTable, Values, only, window
 from jaxformer.interop.conversion.layers import read_windows, write_layer_types
 from jaxformer.interop.conversion.layouts import Layout, linear, same
 from jaxformer.interop.families.llama import ATTENTION, ENDS, LAYER, PRE_NORMS, llama_family
@@ -25,11 +26,28 @@ def _tensors(name: str, gate: str, up: str, down: str) -> dict[str, Layout]:
     }  # fmt: skip
 
 
-def _experts(fields: ConfigFields, num_experts: int, chosen: int, **options: Any) -> ExpertsConfig:
+_QWEN_EXPERTS = _tensors("mlp", "gate_proj", "up_proj", "down_proj")
+
+
+def _shared_tensors(name: str) -> dict[str, Layout]:
+    """Tensors of the shared experts, with this name of their network."""
+    return {
+        f"{LAYER}mlp.{name}.{part}_proj.weight": linear(
+            f"{{stack}}/feed_forward/shared/{part}_kernel"
+        )
+        for part in ("gate", "up", "down")
+    }
+
+
+def _experts(
+    fields: ConfigFields, num_experts: int, chosen: int, *,
+    names: tuple[str, ...] = ("num_local_experts", "num_experts"), **options: Any,
+) -> ExpertsConfig:  # fmt: skip
+    """The experts; of several names of their number, the first that a file has counts."""
+    for name in reversed(names):
+        num_experts = fields.take(name, int, num_experts)
     return ExpertsConfig(
-        num_experts=fields.take(
-            "num_local_experts", int, fields.take("num_experts", int, num_experts)
-        ),
+        num_experts=num_experts,
         num_experts_per_token=fields.take("num_experts_per_tok", int, chosen),
         load_balancing_weight=float(fields.take("router_aux_loss_coef", float, 0.001)),
         **options,
@@ -39,15 +57,52 @@ def _experts(fields: ConfigFields, num_experts: int, chosen: int, **options: Any
 _ONE_EXPERT = ExpertsConfig(num_experts=1, num_experts_per_token=1)  # written for other models
 
 
-def _write_experts(model: ModelConfig, width: str) -> dict[str, Any]:
-    """Fields of the experts; `width` names the field of their width."""
+def _write_experts(
+    model: ModelConfig, width: str, count: str = "num_local_experts"
+) -> dict[str, Any]:
+    """Fields of the experts; `width` and `count` name those of their width and number."""
     experts = model.experts or _ONE_EXPERT
     return {
-        "num_local_experts": experts.num_experts,
+        count: experts.num_experts,
         "num_experts_per_tok": experts.num_experts_per_token,
         "router_aux_loss_coef": experts.load_balancing_weight,
         width: experts.d_ff or model.ff_dim,
     }
+
+
+def _read_qwen2_moe(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+    """Every second layer before `max_window_layers` has the window, if it is used."""
+    width = fields.take("moe_intermediate_size", int, 1408)
+    shared_width = fields.take("shared_expert_intermediate_size", int, 5632)
+    num_shared, remainder = divmod(shared_width, max(1, width))
+    if remainder:
+        raise ConfigError(
+            f"{fields.where}: shared_expert_intermediate_size must be a multiple of "
+            f"moe_intermediate_size, got {shared_width} and {width}; others are not supported"
+        )
+    experts = _experts(
+        fields, 60, 4, names=("num_experts",), d_ff=width, num_shared_experts=num_shared,
+        shared_gate=True, normalize_weights=fields.take("norm_topk_prob", bool, False),
+    )  # fmt: skip
+    used = fields.take("use_sliding_window", bool, False)
+    first_full = fields.take("max_window_layers", int, 28)
+    # A window that is not used is empty, so layer_types may not name it.
+    size = fields.optional("sliding_window", int, 4096) if used else 0
+    windows = read_windows(
+        fields, values, lambda layer: used and layer % 2 == 0 and layer < first_full, size
+    )
+    return windows | {"experts": experts}
+
+
+def _write_qwen2_moe(model: ModelConfig) -> dict[str, Any]:
+    experts, types = model.experts or _ONE_EXPERT, write_layer_types(model)
+    return types | _write_experts(model, "moe_intermediate_size", "num_experts") | {
+        "shared_expert_intermediate_size": (
+            experts.num_shared_experts * (experts.d_ff or model.ff_dim)
+        ),
+        "norm_topk_prob": experts.normalize_weights,
+        "use_sliding_window": types["sliding_window"] is not None,
+    }  # fmt: skip
 
 
 def _read_qwen3_moe(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
@@ -87,6 +142,10 @@ _YARN = {
 }  # fmt: skip
 
 
+# All layers of a stack must have the same parameters, so all must be mixtures.
+_ALL_MIXTURES: FieldTable = {"decoder_sparse_step": only(1), "mlp_only_layers": only([])}
+
+
 def _read_gpt_oss(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
     """Every second layer has a window, beginning with the first."""
     size = fields.optional("sliding_window", int, 128)
@@ -106,14 +165,19 @@ MIXTURE_FAMILIES = (
         special_write=lambda model: _write_experts(model, "intermediate_size"),
     ),
     llama_family(
-        "qwen3_moe", "Qwen3Moe", tensors=_tensors("mlp", "gate_proj", "up_proj", "down_proj"),
-        fixed={"qk_norm": True},
-        fields={
-            # All layers of a stack must have the same parameters, so all must be mixtures.
-            "decoder_sparse_step": only(1),
-            "mlp_only_layers": only([]),
-            "sliding_window": window(4096),
+        "qwen2_moe", "Qwen2Moe", without=("attention_bias",),
+        tensors=_QWEN_EXPERTS | _shared_tensors("shared_expert") | {
+            LAYER + "mlp.shared_expert_gate.weight": linear(
+                "{stack}/feed_forward/shared_weight_kernel"
+            ),
         },
+        fields={**_ALL_MIXTURES, "qkv_bias": ("qkv_bias", True)},
+        defaults={"max_position_embeddings": 32_768, "num_key_value_heads": 16},
+        special_read=_read_qwen2_moe, special_write=_write_qwen2_moe,
+    ),
+    llama_family(
+        "qwen3_moe", "Qwen3Moe", tensors=_QWEN_EXPERTS, fixed={"qk_norm": True},
+        fields={**_ALL_MIXTURES, "sliding_window": window(4096)},
         defaults={"max_position_embeddings": 32_768, "num_key_value_heads": 4},
         special_read=_read_qwen3_moe, special_write=_write_qwen3_moe,
     ),
