@@ -2,11 +2,13 @@
 
 import dataclasses
 import math
+import types
 
 import jax
 import numpy as np
 from flax import linen as nn
 
+from tests.functional.experts.small_experts import choose
 from tests.numpy_positions import position_bias, rotated, sinusoidal
 
 
@@ -147,6 +149,8 @@ def _layer_config(config, override):
         )
         if value is not None
     }  # fmt: skip
+    if override.experts is False:
+        overrides["experts"] = None
     return dataclasses.replace(config, layers=(), first_layers=(), **overrides)
 
 
@@ -187,18 +191,19 @@ def gelu(x):
 def _feed_forward(config, params, x):
     if config.experts is None:
         return _network(config, params, x)
+    experts, output = config.experts, np.zeros_like(x)
+    routing = types.SimpleNamespace(
+        scores=experts.router_scores, scale=experts.routed_scale, **vars(experts)
+    )
     logits = x @ params["router_kernel"] + params.get("router_bias", 0.0)
-    chances = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-    output = np.zeros_like(x)
     for index in np.ndindex(x.shape[:-1]):
-        chosen = np.argsort(-chances[index], kind="stable")[: config.experts.num_experts_per_token]
-        weights = chances[index][chosen]
-        weights = weights / weights.sum() if config.experts.normalize_weights else weights
+        bias, count = params.get("selection_bias", 0.0), experts.num_experts_per_token
+        _, chosen, weights = choose(logits[index], bias, count, routing)
         for expert, weight in zip(chosen, weights, strict=True):
             params_of_expert = {
                 k: leaf[expert]
                 for k, leaf in params.items()
-                if not k.startswith(("router", "shared"))
+                if not k.startswith(("router", "shared", "selection"))
             }
             output[index] += weight * _network(config, params_of_expert, x[index])
     if config.experts.num_shared_experts:

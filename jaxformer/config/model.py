@@ -111,6 +111,14 @@ class ModelConfig(ModelKeys):  # noqa: D101
         pattern, count = self.layers or (LayerConfig(),), self.num_layers - len(self.first_layers)
         return (*self.first_layers, *itertools.islice(itertools.cycle(pattern), count))
 
+    def of_group(self, name: str) -> "ModelConfig":
+        """Config of the "first_layers", which may have no experts, or of all other "layers"."""
+        is_dense = any(layer.experts is False for layer in self.first_layers)
+        if name != "first_layers" or not is_dense:
+            return self
+        first = tuple(dataclasses.replace(layer, experts=None) for layer in self.first_layers)
+        return dataclasses.replace(self, experts=None, first_layers=first)
+
     @property
     def target_embedding(self) -> "ModelConfig":
         """Config of the decoder's embedding; `embedding_dim` is that of a separate source table."""
@@ -165,7 +173,7 @@ def _mistakes_of_layers(model: ModelConfig) -> Iterator[str]:
                 f"{len(first)} and {len(pattern)} of them and {name}={depth}; remove some, or "
                 f"raise {name}"
             )
-    yield from _mistakes_of_attention_norms(model)
+    yield from _mistakes_of_first_layers(model)
     kind, has_own = model.positions.kind, any(layer.positions for layer in (*first, *pattern))
     if kind in IN_EMBEDDINGS and has_own:
         yield (
@@ -174,18 +182,24 @@ def _mistakes_of_layers(model: ModelConfig) -> Iterator[str]:
         )
 
 
-def _mistakes_of_attention_norms(model: ModelConfig) -> Iterator[str]:
-    """Where layers with the same parameters would leave out different norms before attention."""
-    norms = {layer.attention_norm is not False for layer in model.first_layers}
-    is_set = any(layer.attention_norm is not None for layer in model.first_layers)
-    in_pattern = any(layer.attention_norm is not None for layer in model.layers)
-    if in_pattern or len(norms) > 1 or (is_set and model.norm_position != "pre"):
-        yield (
-            "attention_norm is for first_layers with norm_position 'pre', and the same in all of "
-            f"them, since they have the same parameters, {model.got('norm_position')} and "
-            f"{[layer.attention_norm for layer in (*model.first_layers, *model.layers)]}; remove "
-            "it, or make only those layers first_layers that differ"
-        )
+def _mistakes_of_first_layers(model: ModelConfig) -> Iterator[str]:
+    """Where layers with the same parameters would leave out different ones."""
+    rules = {
+        "attention_norm": ("norm_position 'pre'", model.norm_position == "pre"),
+        "experts": ("experts in the model", model.experts is not None),
+    }
+    for name, (condition, holds) in rules.items():
+        first = [getattr(layer, name) for layer in model.first_layers]
+        pattern = [getattr(layer, name) for layer in model.layers]
+        is_set = any(value is not None for value in first)
+        in_pattern = any(value is not None for value in pattern)
+        if in_pattern or len({value is not False for value in first}) > 1 or (is_set and not holds):
+            yield (
+                f"{name} is for first_layers with {condition}, and the same in all of them, since "
+                f"they have the same parameters, {model.got('norm_position')} and "
+                f"{name}={[*first, *pattern]}; remove it, or make only those layers first_layers "
+                "that differ"
+            )
 
 
 def _mistakes_of_positions(model: ModelConfig, positions: PositionsConfig) -> Iterator[str]:

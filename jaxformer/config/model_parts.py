@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
+from typing import ClassVar, Literal
 
 from jaxformer.config.checks import (
     Config,
@@ -30,6 +31,9 @@ class LayerConfig(Config):
             or "dot_product", `dot_product_attention` of jaxformer.
         attention_norm: whether the layer has a norm before attention; false in the first layer of
             ModernBERT (Warner et al., 2024). Only in first_layers with norm_position "pre".
+        experts: whether the feed-forward layer is the model's mixture of experts; if false, it is a
+            single network of the model's d_ff, as in the first layers of
+            DeepSeek-V3 (DeepSeek-AI, 2024). Only in first_layers.
 
     Example:
         >>> LayerConfig(positions="alibi").positions
@@ -40,6 +44,7 @@ class LayerConfig(Config):
     local_window_size: NonNegativeInt | None = None
     attention: str | None = None
     attention_norm: bool | None = None
+    experts: bool | None = None
 
     def _mistakes(self) -> Iterator[str]:
         if self.positions is not None and self.positions.kind in IN_EMBEDDINGS:
@@ -73,6 +78,14 @@ class ExpertsConfig(Config):
         router_z_weight: weight of the loss that keeps the router's logits small, added to the
             training loss for every layer (Zoph et al., "ST-MoE", 2022); 0 = none.
         router_bias: whether the router has a bias, as in gpt-oss (OpenAI, 2025).
+        router_scores: scores that experts are chosen and weighted by: the router's probabilities
+            ("softmax"), or the "sigmoid" of each logit, as in DeepSeek-V3 (DeepSeek-AI, 2024).
+            With it, each expert has a selection bias, which is added when experts are chosen, and
+            changes no weight. It starts at 0, and training leaves it as it is.
+        num_groups: number of groups of experts, each of equal size. A token chooses only experts of
+            the best groups, by the two best scores in each. Only for router_scores "sigmoid".
+        num_groups_per_token: number of groups of which a token chooses experts.
+        routed_scale: factor of the weights of the chosen experts.
         num_shared_experts: number of shared experts, which every token gets besides those that it
             chose (Dai et al., "DeepSeekMoE", 2024). They are one network, this many times as wide
             as an expert.
@@ -89,8 +102,14 @@ class ExpertsConfig(Config):
     load_balancing_weight: NonNegativeFloat = 0.01
     router_z_weight: NonNegativeFloat = 0.0
     router_bias: bool = False
+    router_scores: Literal["softmax", "sigmoid"] = "softmax"
+    num_groups: PositiveInt = 1
+    num_groups_per_token: PositiveInt = 1
+    routed_scale: PositiveFloat = 1.0
     num_shared_experts: NonNegativeInt = 0
     shared_gate: bool = False
+
+    ONLY_FOR: ClassVar = {("num_groups", "router_scores"): ("sigmoid",)}
 
     def _mistakes(self) -> Iterator[str]:
         if self.shared_gate and not self.num_shared_experts:
@@ -103,6 +122,20 @@ class ExpertsConfig(Config):
                 "num_experts_per_token must be at most num_experts, "
                 f"{self.got('num_experts_per_token', 'num_experts')}; lower the one, or raise the "
                 "other"
+            )
+        size, remainder = divmod(self.num_experts, self.num_groups)
+        if remainder or (size < 2 and self.num_groups > 1):
+            yield (
+                "num_groups must divide num_experts into groups of at least two, "
+                f"{self.got('num_groups', 'num_experts')}; change one of them"
+            )
+        most_chosen = size * self.num_groups_per_token
+        if self.num_groups_per_token > self.num_groups or self.num_experts_per_token > most_chosen:
+            names = ("num_groups_per_token", "num_groups", "num_experts_per_token")
+            yield (
+                "num_groups_per_token must be at most num_groups, and that many groups must have "
+                f"num_experts_per_token experts, {self.got(*names)}, in groups of {size}; change "
+                "one of them"
             )
 
 

@@ -34,6 +34,7 @@ from jaxformer.functional.attention import (
 from jaxformer.functional.embedding import embed, unembed
 from jaxformer.functional.experts.devices import ExpertsLayout
 from jaxformer.functional.experts.mixture import ExpertsOutput, ExpertsParams, mixture_of_experts
+from jaxformer.functional.experts.routing import Routing
 from jaxformer.functional.feed_forward import (
     FeedForwardParams,
     GatedFeedForwardParams,
@@ -104,6 +105,7 @@ __all__ = [
     "RingLayout",
     "RotaryScaling",
     "Rotation",
+    "Routing",
     "Rule",
     "Segments",
     "Window",

@@ -3,10 +3,11 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxformer.config import ExpertsConfig, ModelConfig
-from jaxformer.functional import ExpertsLayout, ExpertsParams, mixture_of_experts
+from jaxformer.functional import ExpertsLayout, ExpertsParams, Routing, mixture_of_experts
 from jaxformer.functional.linear import DEFAULT_PRODUCTS, Products, linear
 from jaxformer.modules.feed_forward import FeedForward, inner_activation
 from jaxformer.modules.initializers import AxisNames, KernelShape, kernel_param, projection_params
@@ -94,11 +95,20 @@ class ExpertsFeedForward(nn.Module):
                 has_bias=experts.router_bias if name == "router" else has_bias,
                 sublayers=self.sublayers if name == "down" else None,
             )  # fmt: skip
+        if experts.router_scores == "sigmoid":
+            # In float32: rounded to bfloat16, large biases would choose other experts.
+            zeros = nn.with_logical_partitioning(nn.initializers.zeros, (None,))
+            params["selection_bias"] = self.param("selection_bias", zeros, (count,), jnp.float32)
+        routing = Routing(
+            scores=experts.router_scores, normalize_weights=experts.normalize_weights,
+            scale=experts.routed_scale, num_groups=experts.num_groups,
+            num_groups_per_token=experts.num_groups_per_token,
+        )  # fmt: skip
         result = mixture_of_experts(
             ExpertsParams(**params), x, num_experts_per_token=experts.num_experts_per_token,
-            activation=inner_activation(config), normalize_weights=experts.normalize_weights,
+            activation=inner_activation(config), routing=routing, mask=mask,
             # A drop depends on the other tokens of the batch, also on later ones.
-            mask=mask, capacity_factor=None if deterministic else experts.capacity_factor,
+            capacity_factor=None if deterministic else experts.capacity_factor,
             layout=_layout(x.shape, count, inner(config)), products=self.products,
         )  # fmt: skip
         losses = {
@@ -117,7 +127,9 @@ class ExpertsFeedForward(nn.Module):
         # All widths of the shared experts, also that of the base of μP, are multiples.
         wide, base = (experts.num_shared_experts * inner(c) for c in (config, config.base))
         mup = config.mup and dataclasses.replace(config.mup, d_ff=base)
-        shared_config = dataclasses.replace(config, d_ff=wide, mup=mup, experts=None)
+        shared_config = dataclasses.replace(
+            config, d_ff=wide, mup=mup, experts=None, first_layers=()
+        )
         shared = FeedForward(shared_config, self.sublayers, self.products, name="shared")(x)
         if experts.shared_gate:
             # Not a "gate_kernel", whose rules on a mesh are those of the experts.

@@ -142,7 +142,7 @@ class Stack(nn.Module):
         if name == "first_layers" and self.config.first_layers[0].attention_norm is False:
             options["attention_norm"] = False
         try:
-            block = self.block(self.config, name=name, **options)
+            block = self.block(self.config.of_group(name), name=name, **options)
         except TypeError as error:
             raise ConfigError(
                 "block must make a module from a config and "

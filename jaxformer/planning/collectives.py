@@ -150,8 +150,9 @@ def expected_collectives(
         on_a_host = _on_a_host(sizes, axes, devices_per_host)
         return Collective(kind, group, times, times * num_bytes, on_a_host)
 
+    mixtures = num_layers(params, "feed_forward", "router_kernel")
     has_shared = model.experts is not None and model.experts.num_shared_experts > 0
-    sums = ((6 if has_shared else 4) * depth + 2 * crosses) * steps
+    sums = (4 * depth + 2 * mixtures * has_shared + 2 * crosses) * steps
     collectives = [
         over(("data", "expert", "sequence"), "all-reduce", times, gradients),
         over(("fsdp",), "all-gather", 2 * steps, narrow * sizes["fsdp"]),
@@ -163,7 +164,7 @@ def expected_collectives(
         over(("sequence",), "reduce-scatter", crosses * steps, keys // parts),
     ]
     if (experts := model.experts) is not None:
-        exchanges = 2 * depth * steps
+        exchanges = 2 * mixtures * steps
         if experts.capacity_factor is None:  # tokens are gathered, and float32 outputs summed
             gathered, summed = hidden * sizes["expert"], hidden * 4 // width
             collectives += [

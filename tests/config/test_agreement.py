@@ -41,7 +41,8 @@ part = functools.partial(MixtureSourceConfig, name="web", paths=("web/*.txt",), 
 llama = functools.partial(Llama3ScalingConfig, factor=8.0, original_max_len=8, high_freq_factor=4.0)
 OWN_FILES = ("phrasebook", "copy", "reverse", "sort")
 WINDOW, WHOLE = LayerConfig(local_window_size=3), LayerConfig()
-NO_NORM = LayerConfig(attention_norm=False)
+NO_NORM, DENSE = LayerConfig(attention_norm=False), LayerConfig(experts=False)
+MIXTURE = ExpertsConfig(num_experts=5, num_experts_per_token=2)
 
 
 # A class, a key and a value; another key, and values of it that refuse the first.
@@ -121,6 +122,18 @@ REFUSED = [
     (longrope, {"long_factor": (1.0,)}, "the same length, got 2 and 1 numbers"),
     (RelativeConfig, {"num_buckets": 8, "max_distance": 4}, "more than num_buckets // 2"),
     (ExpertsConfig, {"num_experts": 5, "num_experts_per_token": 6}, "at most num_experts, got num"),
+    *(
+        (ExpertsConfig, {"num_experts": 6, "num_experts_per_token": 3, "router_scores": "sigmoid",
+                         "num_groups": groups, "num_groups_per_token": of_token}, words)
+        for groups, of_token, words in (
+            (4, 1, "into groups of at least two, got num_groups=4 and num_experts=6"),
+            (6, 6, "into groups of at least two, got num_groups=6"),
+            (3, 1, "got num_groups_per_token=1 and num_groups=3 and num_experts_per_token=3, in"),
+            (3, 4, "at most num_groups, and that many groups must have"),
+        )
+    ),
+    (ExpertsConfig, {"num_experts": 6, "num_experts_per_token": 3, "num_groups": 2},
+     "num_groups is for router_scores 'sigmoid'"),
     (ExpertsConfig, {"num_experts": 5, "num_experts_per_token": 2, "shared_gate": True},
      "for shared experts, got shared_gate=True and num_shared_experts=0; set num_shared_experts"),
     *((LayerConfig, {"positions": kind}, f"{kind} positions are added to the embeddings once")
@@ -146,6 +159,9 @@ REFUSED = [
     (model, {"layers": (LayerConfig(attention_norm=True),)}, "attention_norm is for first_layers"),
     (model, {"first_layers": (NO_NORM,), "norm_position": "post"}, "got norm_position='post'"),
     (model, {"first_layers": (NO_NORM, WHOLE)}, "and the same in all of them"),
+    (model, {"first_layers": (DENSE,)}, "experts is for first_layers with experts in the model"),
+    (model, {"layers": (DENSE,), "experts": MIXTURE}, "experts is for first_layers"),
+    (model, {"first_layers": (DENSE, WHOLE), "experts": MIXTURE}, "the same in all of them"),
     (model, {"positions": "learned", "layers": (LayerConfig(positions="rotary"),)},
      "learned positions are added to the embeddings, which all layers share"),
     (model, {"d_ff": 5, "mup": MupConfig(d_model=6)}, "mup must state d_ff of the base model"),

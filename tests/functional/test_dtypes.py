@@ -69,7 +69,8 @@ FUNCTIONS = {
     "mixture_of_experts": lambda x, w: [
         F.mixture_of_experts(
             F.ExpertsParams(w, *[jnp.stack([w] * 8)] * 3, w[0], w, w, w), x,
-            num_experts_per_token=k, normalize_weights=k == 1, mask=np.tri(2, 3, dtype=bool),
+            num_experts_per_token=k, routing=F.Routing(normalize_weights=k == 1),
+            mask=np.tri(2, 3, dtype=bool),
         ).output
         for k in (1, 2)
     ],

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from jaxformer.config import LayerConfig, ModelConfig, RelativeConfig, RotaryConfig
+from jaxformer.config import (
+    ExpertsConfig,
+    LayerConfig,
+    ModelConfig,
+    RelativeConfig,
+    RotaryConfig,
+)
 from jaxformer.functional import KVCache, WindowCache
 from jaxformer.models import Decoder, Encoder, EncoderDecoder, init_cache
 from tests import numpy_transformer as reference
@@ -26,6 +32,22 @@ PATTERNS = {
     # Every other layer without positions; the pattern divides the depth that is left.
     "smollm3": dict(layers=(LayerConfig(), LayerConfig(positions="none")), num_layers=4),
     # A first layer of its own, with other parameters, and biases in some layers.
+    # Dense layers before a mixture of experts, whose network is wider.
+    "deepseek": dict(
+        first_layers=(LayerConfig(experts=False, local_window_size=2), LayerConfig(experts=False)),
+        layers=(LOCAL, LayerConfig()),
+        activation="swiglu",
+        experts=ExpertsConfig(
+            num_experts=6,
+            num_experts_per_token=2,
+            d_ff=5,
+            router_scores="sigmoid",
+            num_groups=3,
+            num_groups_per_token=2,
+            routed_scale=1.7,
+            num_shared_experts=2,
+        ),
+    ),
     "modernbert": dict(
         first_layers=(LayerConfig(attention_norm=False),),
         layers=(LOCAL, LayerConfig(positions="alibi"), LayerConfig(local_window_size=0)),

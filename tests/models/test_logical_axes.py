@@ -25,7 +25,7 @@ EXPERTS = dataclasses.replace(
     experts=ExpertsConfig(
         num_experts=4, num_experts_per_token=2, num_shared_experts=3, shared_gate=True
     ),
-    first_layers=(LayerConfig(attention_norm=False),), tied_embeddings=False,
+    first_layers=(LayerConfig(attention_norm=False, experts=False),), tied_embeddings=False,
 )  # fmt: skip
 TOKENS = np.array([[1, 2, 3, 4, 5]])
 SIZES = {"data": 1, "fsdp": 2, "expert": 2, "sequence": 1, "tensor": 2}

@@ -24,8 +24,9 @@ SIZES = {
 }  # fmt: skip
 # A first layer by itself, then a scan over grouped heads, a gate, and experts with their router.
 DECODER = ModelConfig(
-    **SIZES, first_layers=(LayerConfig(attention_norm=False),), num_kv_heads=3, embedding_dim=5,
-    tied_embeddings=False, activation="swiglu", remat="dots", layer_execution="scan",
+    **SIZES, first_layers=(LayerConfig(attention_norm=False, experts=False),), num_kv_heads=3,
+    embedding_dim=5, tied_embeddings=False, activation="swiglu", remat="dots",
+    layer_execution="scan",
     experts=ExpertsConfig(
         num_experts=4, num_experts_per_token=2, d_ff=7, num_shared_experts=2, shared_gate=True
     ),

@@ -9,7 +9,7 @@ import pytest
 from flax import linen as nn
 
 from jaxformer.config import ExpertsConfig, ModelConfig
-from jaxformer.functional import ExpertsParams, mixture_of_experts
+from jaxformer.functional import ExpertsParams, Routing, mixture_of_experts
 from jaxformer.models import Decoder
 from jaxformer.modules import AttentionContext, Block, ExpertsFeedForward, FeedForward
 from jaxformer.text import PackedExamples
@@ -50,7 +50,7 @@ def test_layer_is_one_call_of_the_function(activation, inner):
     output, sown = layer.apply({"params": params}, X, mask, mutable=["losses"])
     expected = mixture_of_experts(
         ExpertsParams(**params), X, num_experts_per_token=2, activation=inner,
-        normalize_weights=False, mask=mask,
+        routing=Routing(normalize_weights=False), mask=mask,
     )  # fmt: skip
     np.testing.assert_array_equal(output, expected.output)
     assert sown["losses"] == {

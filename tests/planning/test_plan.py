@@ -5,7 +5,7 @@ import importlib.util
 
 import pytest
 
-from jaxformer.config import ExpertsConfig, LoraConfig, MeshConfig, TrainingConfig
+from jaxformer.config import ExpertsConfig, LayerConfig, LoraConfig, MeshConfig, TrainingConfig
 from jaxformer.errors import ConfigError
 from jaxformer.planning import (
     ACCELERATORS,
@@ -109,17 +109,18 @@ def test_tokens_split_over_devices_sum_gradients_and_pass_keys_round():
 
 
 def test_outputs_of_shared_experts_are_summed_by_themselves():
-    """Over "tensor": in six layers, in the forward and the backward pass."""
+    """Over "tensor": in four of six layers, in the forward and the backward pass."""
     experts = ExpertsConfig(num_experts=4, num_experts_per_token=2)
     sums = []
     for num_shared in (0, 2):
         mixture = dataclasses.replace(experts, num_shared_experts=num_shared)
         settings = config(mesh=MeshConfig(data=1, tensor=2))
-        mixed = dataclasses.replace(settings.model, experts=mixture)
+        first = (LayerConfig(experts=False),) * 2
+        mixed = dataclasses.replace(settings.model, experts=mixture, first_layers=first)
         plan = make_plan(dataclasses.replace(settings, model=mixed), H100, num_devices=2)
         (collective,) = plan.collectives
         sums.append((collective.kind, collective.times))
-    assert sums == [("all-reduce", 4 * 6), ("all-reduce", 6 * 6)]
+    assert sums == [("all-reduce", 4 * 6), ("all-reduce", 4 * 6 + 2 * 4)]
 
 
 def test_data_axis_that_is_set_is_part_of_what_fits():

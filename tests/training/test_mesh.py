@@ -11,7 +11,14 @@ import optax
 import pytest
 from jax.sharding import AxisType
 
-from jaxformer.config import AdamWConfig, ExpertsConfig, MeshConfig, ModelConfig, ScheduleConfig
+from jaxformer.config import (
+    AdamWConfig,
+    ExpertsConfig,
+    LayerConfig,
+    MeshConfig,
+    ModelConfig,
+    ScheduleConfig,
+)
 from jaxformer.errors import ConfigError
 from jaxformer.functional import Prefix
 from jaxformer.models import Decoder, EncoderDecoder
@@ -45,7 +52,10 @@ MODELS = {
                 router_z_weight=0.1,
                 num_shared_experts=2,
                 shared_gate=True,
+                router_scores="sigmoid",
+                num_groups=2,
             ),
+            first_layers=(LayerConfig(experts=False),),
         )
     ),
 }

@@ -13,12 +13,12 @@ from jaxformer.functional.checks import (
     check_dtype,
     check_fields,
     is_int,
-    static_bool,
     static_number,
 )
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.experts.devices import ExpertsLayout, compute_on_devices
 from jaxformer.functional.experts.grouped import Experts
+from jaxformer.functional.experts.routing import Routing, check_routing, route
 from jaxformer.functional.feed_forward import activation_function, gate_function
 from jaxformer.functional.linear import (
     DEFAULT_PRODUCTS,
@@ -45,6 +45,8 @@ class ExpertsParams(NamedTuple):
         up_bias: float `[E, F]` or None.
         down_bias: float `[E, D]` or None.
         gate_bias: float `[E, F]` or None.
+        selection_bias: float `[E]` or None, added to the scores that experts are chosen by. It has
+            no gradient, and needs `Routing(scores="sigmoid")`.
     """
 
     router_kernel: Kernel
@@ -55,6 +57,7 @@ class ExpertsParams(NamedTuple):
     up_bias: jax.Array | None = None
     down_bias: jax.Array | None = None
     gate_bias: jax.Array | None = None
+    selection_bias: jax.Array | None = None
 
 
 class ExpertsOutput(NamedTuple):
@@ -76,9 +79,12 @@ class ExpertsOutput(NamedTuple):
     dropped: jax.Array
 
 
+SOFTMAX = Routing()
+
+
 def mixture_of_experts(
     params: ExpertsParams, x: jax.Array,
-    *, num_experts_per_token: int, activation: str = "silu", normalize_weights: bool = True,
+    *, num_experts_per_token: int, activation: str = "silu", routing: Routing = SOFTMAX,
     mask: Array | None = None, capacity_factor: float | None = None,
     layout: ExpertsLayout | None = None, products: Products = DEFAULT_PRODUCTS,
 ) -> ExpertsOutput:  # fmt: skip
@@ -88,8 +94,8 @@ def mixture_of_experts(
     k most probable (ties go to the lower index), it computes
     $\sum_{e \in K} w_e \, \mathrm{expert}_e(x)$. The weights $w_e$ are $p_e / \sum_{i \in K} p_i$
     as in Mixtral, or, unnormalized, $p_e$ as in Switch Transformers. A softmax over only the k
-    chosen logits, as in gpt-oss, equals the normalized weights. An expert is `feed_forward`, or
-    `gated_feed_forward` if there is a gate kernel.
+    chosen logits, as in gpt-oss, equals the normalized weights. `Routing` has other scores and
+    weights. An expert is `feed_forward`, or `gated_feed_forward` if there is a gate kernel.
 
     Router, softmax and weighted sum are computed in float32 or better, the router at full
     precision on every backend, because rounding a logit can change the choice of experts. What an
@@ -109,7 +115,8 @@ def mixture_of_experts(
     The auxiliary losses are statistics of the real tokens of this call. With several devices or
     micro-batches they cover one of them, as in published implementations. `load_balancing_loss` is
     $E \sum_e f_e P_e$, where $f_e$ is the share of tokens that chose expert e and $P_e$ its mean
-    probability. It is not a mean over tokens, so the losses of two batches cannot be combined.
+    probability, or, with sigmoid, its mean share in the scores of all experts. It is not a mean
+    over tokens, so the losses of two batches cannot be combined.
     Each layer has its own loss, as in the papers; Hugging Face's `transformers` pools $f$ and $P$
     over all layers.
 
@@ -119,8 +126,7 @@ def mixture_of_experts(
         num_experts_per_token: k, in 1 .. E.
         activation: "relu", "relu2" (its square), "gelu" (with the error function), "gelu_tanh"
             or "silu"; with gates also "clamped_silu", as in `gated_feed_forward`.
-        normalize_weights: whether to scale the weights of a token's k experts to sum to 1. With
-            k = 1 that weight is always 1, so the router gets no gradient from the output.
+        routing: scores and weights of the experts.
         mask: bool `[...]`, True = real token, which counts in the losses and the load; None = all.
             It does not change the output, except with a capacity_factor.
         capacity_factor: positive; 1.25 as in Switch Transformers, or None to drop nothing.
@@ -160,7 +166,9 @@ def mixture_of_experts(
             f"num_experts_per_token must be an int in 1 .. E={num_experts}, got "
             f"{num_experts_per_token!r}"
         )
-    normalize = static_bool("normalize_weights", normalize_weights)
+    check_fields("routing", routing, Routing)
+    has_bias = params.selection_bias is not None
+    routing = check_routing(routing, num_experts, num_experts_per_token, has_bias)
     x = jnp.asarray(x)
     if mask is not None:
         mask = as_array("mask", mask)
@@ -173,12 +181,8 @@ def mixture_of_experts(
             "capacity_factor", capacity_factor, positive=True, remedy="None = drop nothing"
         )
     logits = _router_logits(params, x)  # [..., E]
-    # Ranks logits: probabilities far below the largest all round to 0.
-    largest, chosen = jax.lax.top_k(logits, int(num_experts_per_token))  # [..., k]
-    if normalize:
-        weights = jax.nn.softmax(largest, axis=-1)
-    else:
-        weights = jnp.exp(largest - jax.nn.logsumexp(logits, axis=-1, keepdims=True))
+    bias, count = params.selection_bias, int(num_experts_per_token)
+    chosen, weights, shares = route(logits, bias, count, routing)  # [..., k], [..., k], [..., E]
     routed = chosen
     if capacity_factor is not None and mask is not None:
         routed = jnp.where(mask[..., None], chosen, num_experts)
@@ -187,7 +191,8 @@ def mixture_of_experts(
         params.down_kernel, params.down_bias, activate, products,
     )  # fmt: skip
     output, num_dropped = compute_on_devices(experts, x, routed, weights, capacity_factor, layout)
-    return ExpertsOutput(output.astype(x.dtype), *_statistics(logits, chosen, num_dropped, mask))
+    statistics = _statistics(logits, shares, chosen, num_dropped, mask)
+    return ExpertsOutput(output.astype(x.dtype), *statistics)
 
 
 def _check_params(params: ExpertsParams, x: jax.Array) -> int:
@@ -197,7 +202,7 @@ def _check_params(params: ExpertsParams, x: jax.Array) -> int:
     axes = {
         "router_kernel": "D E", "up_kernel": "E D F", "down_kernel": "E F D",
         "gate_kernel": "E D F", "router_bias": "E", "up_bias": "E F", "down_bias": "E D",
-        "gate_bias": "E F",
+        "gate_bias": "E F", "selection_bias": "E",
     }  # fmt: skip
     for name, letters in axes.items():
         array = getattr(params, name)
@@ -226,8 +231,9 @@ def _router_logits(params: ExpertsParams, x: jax.Array) -> jax.Array:
 
 
 def _statistics(
-    logits: jax.Array, chosen: jax.Array, num_dropped: jax.Array, mask: jax.Array | None
-) -> tuple[jax.Array, ...]:
+    logits: jax.Array, shares: jax.Array, chosen: jax.Array, num_dropped: jax.Array,
+    mask: jax.Array | None,
+) -> tuple[jax.Array, ...]:  # fmt: skip
     """Load balancing loss, router z-loss, expert load and dropped share of the real tokens."""
     real = jnp.ones(logits.shape[:-1], bool) if mask is None else mask
     num_experts, dtype = logits.shape[-1], logits.dtype
@@ -238,7 +244,7 @@ def _statistics(
         return jnp.where(real[..., None], values, 0).sum(axis=axes) / num_tokens
 
     load = mean(jax.nn.one_hot(chosen, num_experts, dtype=dtype).sum(axis=-2))
-    load_balancing = num_experts * jnp.sum(load * mean(jax.nn.softmax(logits, axis=-1)))
+    load_balancing = num_experts * jnp.sum(load * mean(shares))
     (z_loss,) = mean(jnp.square(jax.nn.logsumexp(logits, axis=-1, keepdims=True)))
     dropped = num_dropped.astype(dtype) / (num_tokens * chosen.shape[-1])
     return load_balancing, z_loss, load, dropped

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxformer.functional import ExpertsParams, LowRankKernel
+from jaxformer.functional import ExpertsParams, LowRankKernel, Routing
 
 D, F, E = 5, 7, 11
 
@@ -46,32 +46,46 @@ ACTIVATIONS = {
 }
 
 
-def reference(params, x, k, normalize_weights=True, activation="silu", mask=None):
+def choose(logits, bias, k, routing):
+    """Scores of all experts, those that a token chooses, and their weights."""
+    if routing.scores == "softmax":
+        scores = np.exp(logits - logits.max())
+        scores /= scores.sum()
+    else:
+        scores = 1 / (1 + np.exp(-logits))
+    ranks, size = scores + bias, len(logits) // routing.num_groups
+    of_groups = [sum(sorted(ranks[i : i + size])[-2:]) for i in range(0, len(ranks), size)]
+    groups = np.argsort(-np.array(of_groups), kind="stable")[: routing.num_groups_per_token]
+    order = np.argsort(-ranks, kind="stable")
+    chosen = [expert for expert in order if expert // size in groups][:k]
+    weights = scores[chosen] / (scores[chosen].sum() if routing.normalize_weights else 1)
+    return scores, chosen, routing.scale * weights
+
+
+def reference(params, x, k, routing=Routing(), activation="silu", mask=None):  # noqa: B008
     """Output and auxiliary losses, token by token and expert by expert."""
     act, output, logits = ACTIVATIONS[activation], np.zeros_like(x), []
     real = np.ones(x.shape[:-1], bool) if mask is None else mask
-    load, probability = np.zeros(E), np.zeros(E)
+    count = params.router_kernel.shape[-1]
+    load, share = np.zeros(count), np.zeros(count)
 
     def bias(name, expert):
         return 0 if getattr(params, name) is None else getattr(params, name)[expert]
 
     for place in np.ndindex(x.shape[:-1]):
         token = x[place]
-        scores = token @ params.router_kernel + bias("router_bias", slice(None))
-        p = np.exp(scores - scores.max())
-        p /= p.sum()
-        chosen = sorted(range(E), key=lambda e: (-p[e], e))[:k]
-        for e in chosen:
+        z = token @ params.router_kernel + bias("router_bias", slice(None))
+        scores, chosen, weights = choose(z, bias("selection_bias", slice(None)), k, routing)
+        for e, weight in zip(chosen, weights, strict=True):
             hidden = token @ params.up_kernel[e] + bias("up_bias", e)
             if params.gate_kernel is None:
                 hidden = act(hidden)
             else:
                 hidden = hidden * act(token @ params.gate_kernel[e] + bias("gate_bias", e))
-            weight = p[e] / p[chosen].sum() if normalize_weights else p[e]
             output[place] += weight * (hidden @ params.down_kernel[e] + bias("down_bias", e))
         if real[place]:
             load[chosen] += 1 / real.sum()
-            probability += p / real.sum()
-            logits.append(scores)
-    z_loss = np.mean([np.log(np.exp(scores).sum()) ** 2 for scores in logits])
-    return output, E * (load @ probability), z_loss, load, 0.0
+            share += scores / scores.sum() / real.sum()
+            logits.append(z)
+    z_loss = np.mean([np.log(np.exp(z).sum()) ** 2 for z in logits])
+    return output, count * (load @ share), z_loss, load, 0.0

@@ -12,7 +12,7 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType
 
 from jaxformer.errors import ConfigError
-from jaxformer.functional import mixture_of_experts
+from jaxformer.functional import Routing, mixture_of_experts
 from jaxformer.functional.experts import grouped
 from jaxformer.functional.platforms import compiling_for
 from tests.functional.experts.small_experts import (
@@ -85,7 +85,7 @@ def test_each_grouping_has_the_gradient_of_all_experts(mixture, k, normalize, le
     cotangent = normal(14, *x.shape) * mask[..., None]
 
     def sparse(params, x, mask):
-        options = {"num_experts_per_token": k, "normalize_weights": normalize}
+        options = {"num_experts_per_token": k, "routing": Routing(normalize_weights=normalize)}
         return mixture(params, x, mask=mask, **options)[:3]
 
     def gradients(function):
@@ -143,9 +143,10 @@ def test_first_choices_are_kept_before_second_ones():
     """Two tokens choose experts (0, 1) and (1, 0); each expert has room for one."""
     params = arrays(GATED._replace(router_kernel=np.eye(D, E) * [3, 3, *[0] * 9], router_bias=None))
     x = jnp.eye(2, D) + 0.1 * jnp.eye(2, D)[::-1]
-    options = {"normalize_weights": False, "num_experts_per_token": 2}
+    routing = Routing(normalize_weights=False)
+    options = {"routing": routing, "num_experts_per_token": 2}
     result = mixture_of_experts(params, x, capacity_factor=2.5, **options)  # ceil(2.5 * 4 / 11)
-    first = mixture_of_experts(params, x, num_experts_per_token=1, normalize_weights=False)
+    first = mixture_of_experts(params, x, num_experts_per_token=1, routing=routing)
     np.testing.assert_allclose(result.output, first.output, rtol=1e-5, atol=1e-5)
     assert result.dropped == 0.5
 

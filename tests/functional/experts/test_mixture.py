@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jax import export
 
-from jaxformer.functional import ExpertsParams, mixture_of_experts
+from jaxformer.functional import ExpertsParams, Routing, mixture_of_experts
 from tests.functional.experts.small_experts import (
     BARE,
     GATED,
@@ -21,7 +21,7 @@ from tests.functional.experts.small_experts import (
     reference,
 )
 
-OPTIONS = ("num_experts_per_token", "activation", "normalize_weights")
+OPTIONS = ("num_experts_per_token", "activation")
 jitted = jax.jit(mixture_of_experts, static_argnames=OPTIONS)
 
 
@@ -37,13 +37,71 @@ def assert_equal(result, expected, tolerance):
     ("params", "activation"), [(GATED, "silu"), (PLAIN, "gelu"), (BARE, "relu")]
 )
 def test_mixture_equals_a_loop_over_tokens_and_their_experts(params, activation, normalize, k):
-    options = {"activation": activation, "normalize_weights": normalize, "num_experts_per_token": k}
-    expected = reference(params, X, k, normalize, activation, MASK)
+    routing = Routing(normalize_weights=normalize)
+    options = {"activation": activation, "routing": routing, "num_experts_per_token": k}
+    expected = reference(params, X, k, routing, activation, MASK)
     assert_equal(jitted(arrays(params), arrays(X), mask=MASK, **options), expected, 3e-5)
     with jax.enable_x64(True):
         result = jitted(params, X, mask=MASK, **options)
         chex.assert_type(tuple(result), np.float64)
         assert_equal(result, expected, 1e-12)
+
+
+TWELVE = ExpertsParams(
+    router_kernel=normal(1, D, 12), up_kernel=normal(3, 12, D, 7), down_kernel=normal(5, 12, 7, D),
+    gate_kernel=normal(7, 12, D, 7), selection_bias=normal(8, 12),
+)  # fmt: skip
+SIGMOID = functools.partial(Routing, scores="sigmoid")
+
+
+@pytest.mark.parametrize(
+    ("routing", "k"),
+    [
+        (SIGMOID(), 5),
+        (SIGMOID(normalize_weights=False, scale=2.5), 1),
+        (SIGMOID(num_groups=4, num_groups_per_token=2), 3),
+        (SIGMOID(num_groups=6, num_groups_per_token=1, scale=0.3), 2),
+    ],
+)
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_sigmoid_routing_equals_a_loop_over_tokens_and_their_experts(routing, k, has_bias):
+    params = TWELVE if has_bias else TWELVE._replace(selection_bias=None)
+    options = {"routing": routing, "num_experts_per_token": k}
+    expected = reference(params, X, k, routing, mask=MASK)
+    assert_equal(jitted(arrays(params), arrays(X), mask=MASK, **options), expected, 3e-5)
+    with jax.enable_x64(True):
+        assert_equal(jitted(params, X, mask=MASK, **options), expected, 1e-12)
+
+
+def test_selection_bias_changes_the_choice_and_no_weight_and_has_no_gradient():
+    """A bias that prefers two experts; they keep the weights of their scores."""
+    bias = np.where(np.isin(np.arange(12), (3, 8)), 5.0, 0.0)
+    params = arrays(TWELVE._replace(selection_bias=bias))
+
+    def loss(params):
+        options = {"num_experts_per_token": 2, "routing": SIGMOID(normalize_weights=False)}
+        result = mixture_of_experts(params, arrays(X), **options)
+        return jnp.square(result.output).sum() + result.load_balancing_loss, result
+
+    grads, result = jax.jit(jax.grad(loss, has_aux=True))(params)
+    np.testing.assert_array_equal(result.expert_load, bias > 0)
+    assert not grads.selection_bias.any() and grads.router_kernel.any()
+    scores = jax.nn.sigmoid(X @ TWELVE.router_kernel)
+    alone = [
+        jitted(
+            ExpertsParams(
+                *[
+                    jnp.float32(leaf[..., e : e + 1]) if i == 0 else leaf[e : e + 1]
+                    for i, leaf in enumerate(arrays(TWELVE)[:4])
+                ]
+            ),
+            arrays(X),
+            num_experts_per_token=1,
+        ).output
+        for e in (3, 8)
+    ]
+    expected = scores[..., 3, None] * alone[0] + scores[..., 8, None] * alone[1]
+    np.testing.assert_allclose(result.output, expected, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize(("tokens", "k", "steps"), [(5, 2, 10), (10, 1, 10), (4, 3, E), (12, 1, E)])
@@ -59,7 +117,9 @@ def never_chosen(value):
     bias = GATED.router_bias.copy()
     bias[3] = -1e9
     arrays_of_experts = {
-        name: array.copy() for name, array in GATED._asdict().items() if "router" not in name
+        name: array.copy()
+        for name, array in GATED._asdict().items()
+        if "router" not in name and array is not None
     }
     for array in arrays_of_experts.values():
         array[3] = value
