@@ -169,7 +169,13 @@ def open_huggingface(
             f"max_len cannot be set for a model with a table of {arguments['max_len']} positions, "
             f"got {max_len}; omit it"
         )
-    is_bfloat16 = {tensor.dtype for tensor in tensors.values()} == {jnp.dtype(jnp.bfloat16)}
+    # Selection biases of experts are in float32 in any case.
+    dtypes = {
+        tensor.dtype
+        for name, tensor in tensors.items()
+        if not name.endswith("e_score_correction_bias")
+    }
+    is_bfloat16 = dtypes == {jnp.dtype(jnp.bfloat16)}
     stored = param_dtype or ("bfloat16" if is_bfloat16 else "float32")
     arguments |= {"dtype": dtype or stored, "param_dtype": stored}
     config = ModelConfig(**arguments | ({} if max_len is None else {"max_len": max_len}))

@@ -195,6 +195,37 @@ QWEN3_MOE = of_family("qwen3_moe", "Qwen3MoeForCausalLM", _QWEN3_MOE, {
     ),
 })  # fmt: skip
 
+_GLM4_MOE = _LLAMA | dict(
+    head_dim=12, num_hidden_layers=3, n_routed_experts=6, num_experts_per_tok=2,
+    moe_intermediate_size=23,
+)  # fmt: skip
+GLM4_MOE = of_family("glm4_moe", "Glm4MoeForCausalLM", _GLM4_MOE, {
+    "": fields(attention_bias=True),
+    "groups": fields(
+        n_routed_experts=8, n_group=4, topk_group=2, num_experts_per_tok=3, n_shared_experts=2,
+        routed_scaling_factor=1.7, first_k_dense_replace=2, use_qk_norm=True, norm_topk_prob=False,
+        tie_word_embeddings=True,
+    ),
+    "older": older(
+        dict(rope_parameters=..., rope_theta=1e6, partial_rotary_factor=0.5, rope_scaling=None,
+             num_nextn_predict_layers=1),
+        surplus={"model.layers.46.eh_proj.weight": (40, 80)},
+    ),
+})  # fmt: skip
+
+_DOTS1 = _GLM4_MOE | dict(n_shared_experts=2, first_k_dense_replace=1, sliding_window=5)
+DOTS1 = of_family("dots1", "Dots1ForCausalLM", _DOTS1, {
+    "": fields(norm_topk_prob=True, routed_scaling_factor=2.5),
+    "window": fields(
+        num_hidden_layers=5, max_window_layers=3, first_k_dense_replace=2, attention_bias=True,
+        n_group=2, topk_group=1,
+    ),
+    "mixtures": older(
+        dict(layer_types=..., first_k_dense_replace=..., max_window_layers=2, sliding_window=4),
+        base=dict(first_k_dense_replace=0),
+    ),
+})  # fmt: skip
+
 _GPT_OSS = _LLAMA | dict(
     head_dim=14, intermediate_size=27, num_local_experts=5, num_experts_per_tok=2, sliding_window=4
 )
@@ -407,5 +438,5 @@ PHI = of_family("phi", "PhiForCausalLM", _PHI, {
 DECODERS = (
     GPT2 | OPT | NEOX | LLAMA | MISTRAL | ARCEE | QWEN2 | QWEN3 | SMOLLM3 | PHI3 | OLMO | OLMO2
     | OLMO3 | STARCODER2 | GRANITE | GEMMA1 | GEMMA2 | GEMMA3 | FALCON | GPTJ | PHI | MIXTRAL
-    | QWEN2_MOE | QWEN3_MOE | GPT_OSS
+    | QWEN2_MOE | QWEN3_MOE | GLM4_MOE | DOTS1 | GPT_OSS
 )  # fmt: skip

@@ -10,7 +10,7 @@ VARIANTS = DECODERS | ENCODERS | ENCODER_DECODERS
 QUICK = (
     "gpt2-older", "opt-post-norm", "gpt_neox-sequential", "llama-biases", "llama-yarn-mscale",
     "qwen2-window", "smollm3-list", "phi3-partial", "olmo2", "gemma3_text-older", "qwen2_moe",
-    "qwen3_moe", "falcon-two-norms",
+    "qwen3_moe", "glm4_moe-groups", "falcon-two-norms",
     "bert", "roberta-classes", "modernbert-mean-classes", "marian", "m2m_100", "t5-gated",
     "umt5-encoder",
 )  # fmt: skip

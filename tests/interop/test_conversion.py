@@ -16,6 +16,11 @@ def test_layers_are_said_by_the_shortest_first_layers_and_pattern():
     assert (keys["first_layers"], keys["layers"]) == ((far,), (near,))
     keys = layer_keys(RotaryConfig(), [near, far, near, far, near])
     assert (keys["first_layers"], keys["layers"]) == ((), (near, far))
+    dense = LayerConfig(experts=False)
+    keys = layer_keys(RotaryConfig(), [dense, dense, far, near])
+    assert (keys["first_layers"], keys["layers"]) == ((dense, dense), (far, near))
+    keys = layer_keys(RotaryConfig(), [dense] * 3)
+    assert (keys["first_layers"], keys["layers"]) == ((dense,) * 3, ())
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,13 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from safetensors.numpy import save_file
 
-from jaxformer.config import LayerConfig, ModelConfig, RotaryConfig, SinusoidalConfig
+from jaxformer.config import (
+    ExpertsConfig,
+    LayerConfig,
+    ModelConfig,
+    RotaryConfig,
+    SinusoidalConfig,
+)
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.interop import FAMILIES, HuggingFaceModel, load_huggingface, save_huggingface
 from jaxformer.interop.safetensors import Tensor
@@ -98,6 +104,19 @@ def test_dtypes_are_those_of_the_files_where_not_given(
     np.testing.assert_array_equal(params["embedding"]["embedding"], expected)
 
 
+def test_selection_biases_stay_in_float32_beside_bfloat16(tmp_path):
+    read_golden("glm4_moe").write(tmp_path / "float32")
+    loaded = load_huggingface(tmp_path / "float32")
+    save_huggingface(tmp_path / "bfloat16", loaded, dtype="bfloat16")
+    again = load_huggingface(tmp_path / "bfloat16")
+    assert again.config.param_dtype == "bfloat16"
+    layers, expected = (
+        model.params["stack"]["layers"]["feed_forward"] for model in (again, loaded)
+    )
+    assert layers["router_kernel"].dtype == jnp.bfloat16
+    np.testing.assert_array_equal(layers["selection_bias"], expected["selection_bias"], strict=True)
+
+
 def test_parameters_are_placed_as_shardings_say(gpt2, loaded, tmp_path):
     gpt2.write(tmp_path)
     mesh = Mesh(np.array(jax.devices()[:2]), ("x",))
@@ -140,6 +159,9 @@ SMALL = ModelConfig(
 )  # fmt: skip
 
 
+MIXTURE = ExpertsConfig(num_experts=3, num_experts_per_token=2)
+
+
 def shapes(config):
     return jax.eval_shape(Decoder(config).init_params, jax.random.key(0))
 
@@ -171,6 +193,10 @@ def shapes(config):
             "model.logit_softcap = None (here 3.0), model.positions = 'rotary' (here 'sinusoidal')",
         ),
         ({"positions": SinusoidalConfig()}, None, "; nor can gpt2, "),
+        (
+            {"experts": MIXTURE, "first_layers": (LayerConfig(experts=False),)}, "mixtral",
+            "model.experts = ExpertsConfig(num_experts=3, ",
+        ),
     ],
 )  # fmt: skip
 def test_what_a_family_cannot_say_is_not_written(changes, model_type, words, tmp_path):

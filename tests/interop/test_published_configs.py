@@ -165,6 +165,7 @@ def test_published_windows_are_of_the_layers_that_have_them(name, windows):
         ("arcee-ai/AFM-4.5B", 1e4, None, dict(kind="yarn", factor=20.0, original_max_len=4096)),
         ("tiiuae/falcon-11B", 500_042.0, None, None),
         ("EleutherAI/gpt-j-6b", 1e4, 64, None),
+        ("zai-org/GLM-4.5-Air", 1e6, 64, None),
         ("microsoft/phi-1_5", 1e4, 32, None),
         ("microsoft/phi-2", 1e4, 32, None),
     ],

@@ -94,9 +94,13 @@ def defaults(request):
     """
     model_type, class_name = request.param
     assert hasattr(transformers, class_name) or "Classification" not in class_name
-    # Embeddings of ELECTRA that are narrower than its layers are not supported.
-    options = {"embedding_size": 256} if model_type == "electra" else {}
-    config = transformers.AutoConfig.for_model(model_type, **options)
+    # Embeddings of ELECTRA that are narrower than its layers are not supported, and dots.llm1 has
+    # no default experts.
+    options = {
+        "electra": {"embedding_size": 256},
+        "dots1": {"n_shared_experts": 2, "n_routed_experts": 8, "num_experts_per_tok": 2},
+    }
+    config = transformers.AutoConfig.for_model(model_type, **options.get(model_type, {}))
     names = [field.name for field in dataclasses.fields(config)]
     values = {name: getattr(config, name) for name in names} | config.to_dict()
     values = json.loads(json.dumps(values | {"architectures": [class_name]}, default=str))

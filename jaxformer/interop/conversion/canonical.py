@@ -41,7 +41,11 @@ def _first_difference(key: str, first: Any, other: Any) -> dict[str, tuple[Any, 
 
 
 def _meaning(config: ModelConfig) -> dict[str, Any]:
-    experts = config.experts  # as they compute; the rest of their keys is for training
+    experts = config.experts and dataclasses.replace(  # as they compute, without keys of training
+        config.experts, d_ff=config.experts.d_ff or config.ff_dim, capacity_factor=None,
+        load_balancing_weight=0.0, router_z_weight=0.0,
+    )  # fmt: skip
+    of_layers = [None if layer.experts is False else experts for layer in config.layer_overrides]
     values = {
         key: value
         for key, value in (vars(config) | filled_values(config)).items()
@@ -52,13 +56,9 @@ def _meaning(config: ModelConfig) -> dict[str, Any]:
         "positions": positions_of_layers(config),
         "local_window_size": layer_windows(config),
         "num_token_types": config.num_token_types,  # none is not one
-        "d_ff": config.ff_dim if config.experts is None else None,
+        "d_ff": config.ff_dim if None in of_layers else None,
         "attention_norm": [layer.attention_norm is not False for layer in config.layer_overrides],
-        "experts": experts
-        and dataclasses.replace(
-            experts, d_ff=experts.d_ff or config.ff_dim, capacity_factor=None,
-            load_balancing_weight=0.0, router_z_weight=0.0,
-        ),
+        "experts": of_layers,
         "attention": [layer.attention for layer in config.layer_overrides],
     }  # fmt: skip
 

@@ -43,6 +43,7 @@ class Family:
     prefix: str = ""  # of all names except those of the heads; files of a base model may lack it
     # Names of tied tensors that files may have, with the tensor that each must equal.
     copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    unused: str = ""  # pattern of tensors that files may have, and no model here
 
     def read(self, fields: ConfigFields, kind: ModelKind) -> Values:
         """Arguments of a `ModelConfig`; ConfigError for a field that is not supported."""

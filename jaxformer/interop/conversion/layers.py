@@ -29,7 +29,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"  # values of layer_types
 def read_windows(
     fields: ConfigFields, values: Values, is_near: Callable[[int], bool], size: int | None, *,
     bases: Mapping[str, float] | None = None, scaled: Collection[str] = (FULL,),
-    attention_norm: bool | None = None,
+    attention_norm: bool | None = None, num_dense: int = 0,
 ) -> Values:  # fmt: skip
     """Keys of a model in which some layers have a window.
 
@@ -42,6 +42,7 @@ def read_windows(
             bases, by type of layer.
         scaled: types of layers that the older `rope_scaling` is for.
         attention_norm: that of the first layer.
+        num_dense: number of first layers without experts.
     """
     near = read_layer_types(fields, [is_near(layer) for layer in range(values["num_layers"])])
     size = None if size is None else size - 1
@@ -60,6 +61,7 @@ def read_windows(
         for has_window in near
     ]
     layers[0] = dataclasses.replace(layers[0], attention_norm=attention_norm)
+    layers[:num_dense] = [dataclasses.replace(layer, experts=False) for layer in layers[:num_dense]]
     return layer_keys(positions, layers)
 
 
@@ -76,15 +78,19 @@ def read_layer_types(fields: ConfigFields, default: Sequence[bool]) -> list[bool
 
 def layer_keys(positions: Any, layers: Sequence[LayerConfig]) -> Values:
     """Keys of a model with these layers: the shortest first layers and pattern."""
-    if all(layer == layers[0] for layer in layers):
+    # Layers with a setting that only first layers can have are the first layers.
+    least = sum((layer.attention_norm, layer.experts) != (None, None) for layer in layers)
+    if not least and all(layer == layers[0] for layer in layers):
         layer_positions = layers[0].positions
         return {
             "positions": positions if layer_positions is None else layer_positions,
             "local_window_size": layers[0].local_window_size,
         }
-    # Layers with a setting that only first layers can have must be first layers.
-    least = sum(layer.attention_norm is not None for layer in layers)
-    splits = ((first, size) for size in range(2, len(layers)) for first in range(least, size))
+    splits = (
+        (first, size)
+        for size in range(max(2, least + 1), len(layers))
+        for first in ([least] if least else range(size))
+    )
     for first, size in splits:
         repeated, period = layers[first:], size - first
         if all(layer == repeated[i % period] for i, layer in enumerate(repeated)):

@@ -16,6 +16,7 @@ from jaxformer.errors import CheckpointError
 from jaxformer.interop.conversion.family import Family
 from jaxformer.interop.conversion.layouts import Layout, Shape
 from jaxformer.interop.safetensors import Tensor
+from jaxformer.modules.stacked_layers import GROUPS
 from jaxformer.storage import some
 
 # Tensors that a model may not have though its file has them: constants that old versions saved,
@@ -101,11 +102,15 @@ def tensors_of_params(
     leaves: dict[str, Any] = traverse_util.flatten_dict(params, sep="/")
 
     def make(slot: Slot) -> Tensor:
+        # As in transformers, whatever the dtype of the others.
+        is_wide = slot.leaves[0].endswith("selection_bias")
+        stored = np.dtype(np.float32) if is_wide else dtype
+
         def read() -> np.ndarray:
-            parts = [np.asarray(leaves[leaf][slot.at], dtype) for leaf in slot.leaves]
+            parts = [np.asarray(leaves[leaf][slot.at], stored) for leaf in slot.leaves]
             return slot.layout.join(parts, config.kv_heads)
 
-        return Tensor(slot.shape, dtype, read)
+        return Tensor(slot.shape, stored, read)
 
     slots = [slot for group in tensor_slots(family, config, leaves) for slot in group]
     return {slot.name: make(slot) for slot in slots}
@@ -133,12 +138,13 @@ def _slots(
     name: str, layout: Layout, config: ModelConfig, leaves: Mapping[str, Any]
 ) -> Iterator[Slot]:
     """Tensors of one entry of a family's table."""
-    if layout.when is not None and not layout.when(config):
-        return
     stack = config.encoder if layout.leaves[0].startswith("encoder/") else config
-    first = len(stack.first_layers)
+    first, applies = len(stack.first_layers), layout.when or (lambda model: True)
+    groups = {name for name in GROUPS if applies(config.of_group(name))}
     for layer in range(stack.num_layers if "{layer}" in name else 1):
         group, index = ("first_layers", layer) if layer < first else ("layers", layer - first)
+        if group not in groups:
+            continue
         paths = tuple(p.format(stack=f"stack/{group}", layer=layer) for p in layout.leaves)
         if not leaves.keys() >= {*paths}:
             continue
@@ -179,8 +185,9 @@ def _check(
     expected = {names(slot.name): slot.shape for slot in slots}
     stored, problems = set(tensors), []
     copies = {names(copy): names(name) for copy, name in family.copies.items()}
+    unused = re.compile(f"{_UNUSED.pattern}|{family.unused}")
     surplus = {
-        name for name in stored - expected.keys() - copies.keys() if not _UNUSED.fullmatch(name)
+        name for name in stored - expected.keys() - copies.keys() if not unused.fullmatch(name)
     }
     if missing := sorted(expected.keys() - stored):
         missing[0] += suggestion(missing[0], surplus)

@@ -1,17 +1,22 @@
-"""Mixtral, Qwen MoE and gpt-oss: decoders whose feed-forward layers are mixtures of experts.
+"""Mixtral, Qwen MoE, GLM-4.5, dots.llm1 and gpt-oss: decoders with mixtures of experts.
 
 Files of all but gpt-oss have one tensor per expert, although transformers joins them in memory.
 """
 
 from typing import Any
 
-from jaxformer.config import ExpertsConfig, ModelConfig
+from jaxformer.config import ExpertsConfig, LayerConfig, ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.interop.conversion.config_fields import ConfigFields
 from jaxformer.interop.conversion.family import ModelKind
 from jaxformer.interop.conversion.fields import FieldTable, Values, only, window
-from jaxformer.interop.conversion.layers import read_windows, write_layer_types
-from jaxformer.interop.conversion.layouts import Layout, linear, same
+from jaxformer.interop.conversion.layers import (
+    layer_keys,
+    read_windows,
+    rotary,
+    write_layer_types,
+)
+from jaxformer.interop.conversion.layouts import Layout, block, linear, same
 from jaxformer.interop.families.llama import ATTENTION, ENDS, LAYER, PRE_NORMS, llama_family
 
 
@@ -20,9 +25,11 @@ def _tensors(name: str, gate: str, up: str, down: str) -> dict[str, Layout]:
     mixture = f"{LAYER}{name}."
     return ENDS | PRE_NORMS | ATTENTION | {
         mixture + "gate.weight": linear("{stack}/feed_forward/router_kernel"),
-        mixture + f"experts.{{expert}}.{gate}.weight": linear("{stack}/feed_forward/gate_kernel"),
-        mixture + f"experts.{{expert}}.{up}.weight": linear("{stack}/feed_forward/up_kernel"),
-        mixture + f"experts.{{expert}}.{down}.weight": linear("{stack}/feed_forward/down_kernel"),
+    } | {
+        f"{mixture}experts.{{expert}}.{projection}.weight": linear(
+            f"{{stack}}/feed_forward/{part}_kernel", when=lambda model: model.experts is not None
+        )
+        for part, projection in (("gate", gate), ("up", up), ("down", down))
     }  # fmt: skip
 
 
@@ -49,9 +56,9 @@ def _experts(
     return ExpertsConfig(
         num_experts=num_experts,
         num_experts_per_token=fields.take("num_experts_per_tok", int, chosen),
-        load_balancing_weight=float(fields.take("router_aux_loss_coef", float, 0.001)),
-        **options,
-    )
+        **{"load_balancing_weight": float(fields.take("router_aux_loss_coef", float, 0.001))}
+        | options,
+    )  # fmt: skip
 
 
 _ONE_EXPERT = ExpertsConfig(num_experts=1, num_experts_per_token=1)  # written for other models
@@ -142,6 +149,67 @@ _YARN = {
 }  # fmt: skip
 
 
+# Routing of DeepSeek-V3, with dense layers first.
+_DEEPSEEK = _QWEN_EXPERTS | _shared_tensors("shared_experts") | {
+    LAYER + "mlp.gate.e_score_correction_bias": same("{stack}/feed_forward/selection_bias"),
+    **block(
+        LAYER, "{stack}", feed_forward="mlp.gate_proj mlp.up_proj mlp.down_proj",
+        when=lambda model: model.experts is None,
+    ),
+}  # fmt: skip
+
+
+def _deepseek_experts(
+    fields: ConfigFields, num_experts: Any, chosen: Any, num_shared: Any, normalizes: bool
+) -> ExpertsConfig:
+    """The experts, with transformers' defaults of the family."""
+    num_shared = fields.take("n_shared_experts", int, num_shared)
+    if num_shared == 0:
+        raise ConfigError(f"{fields.where}: n_shared_experts must be at least 1, got 0")
+    return _experts(
+        fields, num_experts, chosen, names=("n_routed_experts",), router_scores="sigmoid",
+        d_ff=fields.take("moe_intermediate_size", int, 1408), num_shared_experts=num_shared,
+        num_groups=fields.take("n_group", int, 1),
+        num_groups_per_token=fields.take("topk_group", int, 1),
+        routed_scale=float(fields.take("routed_scaling_factor", float, 1.0)),
+        normalize_weights=fields.take("norm_topk_prob", bool, normalizes),
+        load_balancing_weight=0.0,  # the selection biases balance the experts
+    )  # fmt: skip
+
+
+def _write_deepseek(model: ModelConfig) -> dict[str, Any]:
+    experts = model.experts or _ONE_EXPERT
+    return _write_experts(model, "moe_intermediate_size", "n_routed_experts") | {
+        "n_shared_experts": experts.num_shared_experts,
+        "n_group": experts.num_groups,
+        "topk_group": experts.num_groups_per_token,
+        "routed_scaling_factor": experts.routed_scale,
+        "norm_topk_prob": experts.normalize_weights,
+        "first_k_dense_replace": sum(layer.experts is False for layer in model.layer_overrides),
+    }
+
+
+def _read_glm4_moe(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+    num_dense = fields.take("first_k_dense_replace", int, 1)
+    layers = [
+        LayerConfig(experts=False if layer < num_dense else None)
+        for layer in range(values["num_layers"])
+    ]
+    experts = _deepseek_experts(fields, 128, 8, num_shared=1, normalizes=True)
+    return layer_keys(values["positions"], layers) | {"experts": experts}
+
+
+def _read_dots1(fields: ConfigFields, kind: ModelKind, values: Values) -> Values:
+    """Layers from `max_window_layers` on have a window."""
+    size = fields.optional("sliding_window", int, 4096)
+    first_near = fields.take("max_window_layers", int, 62)
+    windows = read_windows(
+        fields, values, lambda layer: size is not None and layer >= first_near, size,
+        num_dense=fields.take("first_k_dense_replace", int, 0),
+    )  # fmt: skip
+    return windows | {"experts": _deepseek_experts(fields, ..., ..., ..., normalizes=False)}
+
+
 # All layers of a stack must have the same parameters, so all must be mixtures.
 _ALL_MIXTURES: FieldTable = {"decoder_sparse_step": only(1), "mlp_only_layers": only([])}
 
@@ -180,6 +248,26 @@ MIXTURE_FAMILIES = (
         fields={**_ALL_MIXTURES, "sliding_window": window(4096)},
         defaults={"max_position_embeddings": 32_768, "num_key_value_heads": 4},
         special_read=_read_qwen3_moe, special_write=_write_qwen3_moe,
+    ),
+    llama_family(
+        "glm4_moe", "Glm4Moe", tensors=_DEEPSEEK, classified=None, without=("attention_bias",),
+        fields={
+            "attention_bias": ("qkv_bias", False),
+            "use_qk_norm": ("qk_norm", False),
+            "rope_parameters": rotary(0.5),
+        },
+        defaults={
+            "max_position_embeddings": 131_072, "num_key_value_heads": 8, "rms_norm_eps": 1e-5,
+        },
+        special_read=_read_glm4_moe, special_write=_write_deepseek,
+        # Layers that predict further tokens, which transformers leaves out, too.
+        unused=r"model\.layers\.(46|92)\..*",
+    ),
+    llama_family(
+        "dots1", "Dots1", tensors=_DEEPSEEK, classified=None, fixed={"qk_norm": True},
+        defaults={"num_key_value_heads": 32},
+        special_read=_read_dots1,
+        special_write=lambda model: _write_deepseek(model) | write_layer_types(model),
     ),
     llama_family(
         "gpt_oss", "GptOss", tensors=_GPT_OSS, without=("hidden_act",),
