@@ -14,11 +14,7 @@ Array = jax.Array | np.ndarray
 
 _LARGEST = 2**31 - 1  # positions are int32
 _FEW = 16  # most values that a message prints
-_DTYPE_KINDS: dict[str, Any] = {
-    "floating": jnp.floating,
-    "integer": jnp.integer,
-    "bool": jnp.bool_,
-}
+_DTYPE_KINDS: dict[str, Any] = {"floating": jnp.floating, "integer": jnp.integer, "bool": jnp.bool_}
 
 
 def describe(axes: str, sizes: Mapping[str, int]) -> str:
@@ -200,8 +196,16 @@ def check_range(argument: str, value: Any, *, least: int, most: int, bound: str 
         raise ShapeError(f"{argument} must be in {least} .. {limit}, got {got}")
 
 
+def check_int(argument: str, value: Any, least: int, most: int | None = None) -> int:
+    """Checks an int in a range, known when traced, and returns a Python int."""
+    if not is_int(value, least, most):
+        rule = f"at least {least}" if most is None else f"in {least} .. {most}"
+        raise ConfigError(f"{argument} must be an int {rule}, got {value!r}")
+    return int(value)
+
+
 def check_row_counts(
-    argument: str, counts: jax.Array, batch_size: int, *, most: int, bound: str
+    argument: str, counts: jax.Array, batch_size: int, *, most: int, bound: str = ""
 ) -> None:
     """Checks numbers of tokens per row, integer `[B]`, each in 0 .. most if it is known."""
     check_dtype(argument, counts, "integer")
@@ -245,7 +249,7 @@ def static_number(argument: str, value: Any, *, positive: bool = False, remedy: 
     return float(value)
 
 
-def factor(
+def checked_factor(
     argument: str, value: Any, dtype: jnp.dtype, *, positive: bool = False
 ) -> float | jax.Array:
     """Checks a factor, a number or float array of one; a traced one is an array `[]` then."""

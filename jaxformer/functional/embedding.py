@@ -14,12 +14,12 @@ from jaxformer.functional.checks import (
     check_axes,
     check_dtype,
     check_fields,
-    factor,
+    checked_factor,
     known_values,
     static_softcap,
 )
 from jaxformer.functional.dtypes import as_int32, at_least
-from jaxformer.functional.linear import DEFAULT_PRODUCTS, Products, on_rows
+from jaxformer.functional.linear import DEFAULT_PRODUCTS, Products, add_bias, on_rows
 from jaxformer.functional.sharding import explicit_spec, has_explicit_axes, on_automatic_axes
 
 
@@ -120,23 +120,28 @@ def unembed(
         >>> unembed(jnp.eye(3), jnp.array([1.0, 2.0, 3.0])).tolist()
         [1.0, 2.0, 3.0]
     """
-    check_axes("table", table, "V D")
-    check_dtype("table", table, "floating", remedy="cast it with .astype")
-    softcap = static_softcap(softcap)
-    check_dtype("x", x, "floating", remedy="cast it with .astype")
-    check_axes("x", x, "... D", {"D": table.shape[-1]}, remedy="D is the table's width")
-    if bias is not None:
-        check_axes("bias", bias, "V", {"V": table.shape[0]}, remedy="V is the table's height")
-        check_dtype("bias", bias, "floating")
-    check_fields("products", products, Products)
-    wide = at_least(x.dtype, jnp.float32)
+    check_unembedding("x", x, table, bias, products)
+    softcap, wide = static_softcap(softcap), at_least(x.dtype, jnp.float32)
     if scale is not None:
-        x = x * factor("scale", scale, x.dtype, positive=True)
+        x = x * checked_factor("scale", scale, x.dtype, positive=True)
     rows = table.astype(x.dtype)
     contract = functools.partial(
         products.contract, kernel=rows, kernel_axis=1, preferred_element_type=wide
     )
-    result = on_rows(contract, x).astype(wide)  # [..., V]
+    logits = add_bias(on_rows(contract, x).astype(wide), bias)  # [..., V]
+    return logits if softcap is None else softcap * jnp.tanh(logits / softcap)
+
+
+def check_unembedding(
+    name: str, hidden: jax.Array, table: jax.Array, bias: jax.Array | None, products: Products
+) -> int:
+    """Checks the arguments of `unembed`, with the caller's name for x, and returns V."""
+    sizes = check_axes("table", table, "V D")
+    check_dtype("table", table, "floating", remedy="cast it with .astype")
+    check_dtype(name, hidden, "floating", remedy="cast it with .astype")
+    check_axes(name, hidden, "... D", sizes, remedy="D is the table's width")
     if bias is not None:
-        result = result + jnp.broadcast_to(bias.astype(result.dtype), result.shape)
-    return result if softcap is None else softcap * jnp.tanh(result / softcap)
+        check_axes("bias", bias, "V", sizes, remedy="V is the table's height")
+        check_dtype("bias", bias, "floating")
+    check_fields("products", products, Products)
+    return sizes["V"]

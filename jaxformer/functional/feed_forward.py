@@ -6,15 +6,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import check_choice, check_fields
 from jaxformer.functional.linear import (
     DEFAULT_PRODUCTS,
     Kernel,
     Products,
-    check_kernel,
+    check_params,
     input_width,
-    linear,
+    project,
 )
 from jaxformer.functional.taps import LayerTaps
 
@@ -119,8 +118,8 @@ def feed_forward(
     """
     activate = activation_function(activation)
     check_fields("params", params, FeedForwardParams)
-    _check_kernels(params, x, ("up",))
-    up = linear(x, params.up_kernel, params.up_bias, products=products, name="up_kernel")
+    _check(params, x, products)
+    up = project(x, params.up_kernel, params.up_bias, products)  # [..., F]
     return _project_down(params, activate(up), tap, products)
 
 
@@ -160,26 +159,21 @@ def gated_feed_forward(
     """
     activate = gate_function(activation)
     check_fields("params", params, GatedFeedForwardParams)
-    _check_kernels(params, x, ("gate", "up"))
-    gate = linear(x, params.gate_kernel, params.gate_bias, products=products, name="gate_kernel")
-    up = linear(x, params.up_kernel, params.up_bias, products=products, name="up_kernel")
+    _check(params, x, products)
+    gate = project(x, params.gate_kernel, params.gate_bias, products)  # [..., F]
+    up = project(x, params.up_kernel, params.up_bias, products)  # [..., F]
     return _project_down(params, activate(gate, up), tap, products)
 
 
-def _check_kernels(
-    params: FeedForwardParams | GatedFeedForwardParams, x: jax.Array, projections: tuple[str, ...]
+def _check(
+    params: FeedForwardParams | GatedFeedForwardParams, x: jax.Array, products: Products
 ) -> None:
     """Checks all kernels and biases against x and each other, before any product."""
-    sizes = {"D": input_width(x)}
-    for projection in projections:
-        kernel, bias = (getattr(params, f"{projection}_{part}") for part in ("kernel", "bias"))
-        sizes["F"] = check_kernel(f"{projection}_kernel", kernel, bias, sizes)
-    kernel, bias, hidden = params.down_kernel, params.down_bias, {"D": sizes["F"]}
-    remedy = "D is up_kernel's last axis"
-    width = check_kernel("down_kernel", kernel, bias, hidden, remedy=remedy)
-    if width != sizes["D"]:
-        expected = f"[{sizes['F']}, {sizes['D']}]"
-        raise ShapeError(f"down_kernel must be {expected}, got shape {kernel.shape}")
+    axes = {"up_kernel": "D F", "up_bias": "F", "down_kernel": "F D", "down_bias": "D"}
+    if isinstance(params, GatedFeedForwardParams):
+        axes = {"gate_kernel": "D F", "gate_bias": "F", **axes}
+    check_params(params, axes, {"D": input_width(x)})
+    check_fields("products", products, Products)
 
 
 def _project_down(
@@ -188,5 +182,4 @@ def _project_down(
 ) -> jax.Array:  # fmt: skip
     """Output `[..., D]` of activations `[..., F]`."""
     hidden = hidden if tap is None else tap("feed_forward_activations", hidden)
-    kernel, bias = params.down_kernel, params.down_bias
-    return linear(hidden, kernel, bias, products=products, name="down_kernel")
+    return project(hidden, params.down_kernel, params.down_bias, products)

@@ -142,12 +142,25 @@ def linear(
         >>> linear(jnp.ones((2, 3)), jnp.ones((3, 5)), jnp.ones(5)).tolist()[0]
         [4.0, 4.0, 4.0, 4.0, 4.0]
     """
-    check_kernel(name, kernel, bias, {"D": input_width(x)})
+    sizes = check_param(name, kernel, "D F", {"D": input_width(x)})
+    if bias is not None:
+        check_param(name.replace("kernel", "bias"), bias, "F", sizes)
     check_fields("products", products, Products)
-    result = on_rows(lambda rows: matmul(rows, kernel, products.matmul), x)  # [..., F]
-    if bias is None:
-        return result
-    return result + jnp.broadcast_to(bias.astype(x.dtype), result.shape)
+    return project(x, kernel, bias, products)
+
+
+def project(x: jax.Array, kernel: Kernel, bias: jax.Array | None, products: Products) -> jax.Array:
+    """`linear` of checked arguments."""
+    return add_bias(on_rows(lambda rows: matmul(rows, kernel, products.matmul), x), bias)
+
+
+def add_bias(x: jax.Array, bias: jax.Array | None) -> jax.Array:
+    """Adds a bias to the last axis of x, in the dtype of x."""
+    return x if bias is None else x + jnp.broadcast_to(bias.astype(x.dtype), x.shape)
+
+
+# What an axis of a kernel has to equal, for messages.
+_ORIGINS = {"D": "D is x's last axis", "F": "F is up_kernel's last axis"}
 
 
 def input_width(x: jax.Array) -> int:
@@ -156,19 +169,23 @@ def input_width(x: jax.Array) -> int:
     return check_axes("x", x, "... D")["D"]
 
 
-def check_kernel(
-    name: str, kernel: Kernel, bias: jax.Array | None, sizes: Mapping[str, int],
-    *, remedy: str = "D is x's last axis",
-) -> int:  # fmt: skip
-    """Checks a kernel `[D, F]` and its bias `[F]` against known sizes, and returns F."""
-    base = checked_base(name, kernel)
-    known = check_axes(name, base, "D F", sizes, remedy=remedy)
+def check_param(name: str, param: Kernel, axes: str, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Checks a kernel, bias or scale against known sizes, and returns all sizes by letter."""
+    base = checked_base(name, param)
+    remedy = _ORIGINS.get(axes[0], "") if " " in axes else ""
+    known = check_axes(name, base, axes, sizes, remedy=remedy)
     check_dtype(name, base, "floating")
-    if bias is not None:
-        bias_name = name.replace("kernel", "bias")
-        check_axes(bias_name, bias, "F", known)
-        check_dtype(bias_name, bias, "floating")
-    return known["F"]
+    return known
+
+
+def check_params(params: Any, axes: Mapping[str, str], sizes: Mapping[str, int]) -> dict[str, int]:
+    """Checks the fields of a named tuple against known sizes and each other, but for None."""
+    known = dict(sizes)
+    for name, letters in axes.items():
+        param = getattr(params, name)
+        if param is not None or name not in params._field_defaults:
+            known = check_param(name, param, letters, known)
+    return known
 
 
 def checked_base(name: str, kernel: Kernel) -> jax.Array:

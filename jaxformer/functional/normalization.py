@@ -3,8 +3,9 @@
 import jax
 import jax.numpy as jnp
 
-from jaxformer.functional.checks import check_axes, check_dtype, check_nonnegative
+from jaxformer.functional.checks import check_nonnegative
 from jaxformer.functional.dtypes import widened
+from jaxformer.functional.linear import add_bias, check_param, input_width
 
 
 def layer_norm(
@@ -78,18 +79,14 @@ def rms_norm(x: jax.Array, scale: jax.Array | None = None, *, eps: float = 1e-6)
 
 def _check(x: jax.Array, eps: float, **parameters: jax.Array | None) -> None:
     """Checks the arguments of a norm; the parameters are `[D]`."""
-    check_dtype("x", x, "floating")
-    sizes = check_axes("x", x, "... D")
+    sizes = {"D": input_width(x)}
     check_nonnegative("eps", eps)
     for name, parameter in parameters.items():
         if parameter is not None:
-            check_dtype(name, parameter, "floating")
-            check_axes(name, parameter, "D", sizes)
+            check_param(name, parameter, "D", sizes)
 
 
 def _affine(x: jax.Array, scale: jax.Array | None, bias: jax.Array | None) -> jax.Array:
     if scale is not None:
         x = x * jnp.broadcast_to(scale.astype(x.dtype), x.shape)
-    if bias is not None:
-        x = x + jnp.broadcast_to(bias.astype(x.dtype), x.shape)
-    return x
+    return add_bias(x, bias)

@@ -43,4 +43,4 @@ def by_platform(functions: Mapping[str, Callable[[], Result]]) -> Result:
     # All functions are traced, and all but one are dropped during lowering.
     default = functions[OTHERS]
     specific = {name: function for name, function in functions.items() if function is not default}
-    return jax.lax.platform_dependent(default=default, **specific)
+    return jax.lax.platform_dependent(default=default, **specific) if specific else default()

@@ -43,11 +43,11 @@ def pool(
     check_dtype("lengths", lengths, "integer")
     lengths = as_int32(lengths)  # T may not fit their dtype
     # `where`, not a product, because padding may hold NaN, and 0 * NaN is NaN.
-    real = (jnp.arange(sizes["T"])[None] < lengths[:, None])[..., None]  # [B, T, 1]
-    wide = jnp.where(real, widened(hidden), 0)  # [B, T, D]
+    is_real = (jnp.arange(sizes["T"])[None] < lengths[:, None])[..., None]  # [B, T, 1]
+    wide = jnp.where(is_real, widened(hidden), 0)  # [B, T, D]
     if pooling == "first":
         return wide[:, 0]
     if pooling == "last":
         last = (lengths.clip(1, sizes["T"]) - 1)[:, None, None]
         return jnp.take_along_axis(wide, last, axis=1)[:, 0]
-    return wide.sum(axis=1) / jnp.maximum(real.sum(axis=1), 1).astype(wide.dtype)
+    return wide.sum(axis=1) / jnp.maximum(is_real.sum(axis=1), 1).astype(wide.dtype)

@@ -15,12 +15,13 @@ from jaxformer.functional.checks import (
     as_array,
     check_axes,
     check_dtype,
+    check_int,
     check_keywords,
     known_values,
     static_bool,
 )
 from jaxformer.inference.beams import Beams, SearchState, advance, length_divisors, start_state
-from jaxformer.inference.token_ids import as_ids, require_int
+from jaxformer.inference.token_ids import as_ids
 from jaxformer.inference.token_rules import HypothesisRules, TokenOptions
 
 _StepFunction = Callable[[jax.Array, Any], tuple[jax.Array, Any]]
@@ -110,7 +111,7 @@ def beam_search(
         [0.54, 0.4]
     """
     check_keywords("beam_search", options, TokenOptions)
-    require_int("max_new_tokens", max_new_tokens, 1)
+    check_int("max_new_tokens", max_new_tokens, 1)
     if not callable(step_fn):
         raise ConfigError(f"step_fn must be a function, got {step_fn!r}")
     if search.beam_size * max_new_tokens > _MOST_TOKENS:
@@ -140,9 +141,9 @@ def beam_search(
     def step(state: SearchState) -> SearchState:
         tokens = rearrange(state.tokens, "b w l -> (b w) l")
         logits, cache = step_fn(tokens[:, state.step], state.cache)
-        new = rules.log_probs(logits, state.step, tokens)
+        log_probs = rules.log_probs(logits, state.step, tokens)
         state = state._replace(cache=cache)
-        return advance(state, new, jnp.asarray(divisors), ends, search.early_stopping)
+        return advance(state, log_probs, jnp.asarray(divisors), ends, search.early_stopping)
 
     finished = jax.lax.while_loop(unfinished, step, state).finished
     scores = known_values(finished.scores)
@@ -163,12 +164,12 @@ def _rules(
     """Checked rules for the next token."""
     vocab_size = options.get("vocab_size")
     vocab_size = num_logits if vocab_size is None else vocab_size
-    require_int("vocab_size", vocab_size, 1, num_logits)
+    check_int("vocab_size", vocab_size, 1, num_logits)
     forced_tokens: dict[int, Any] = {}
     # With max_new_tokens=1 both have the same place; the forced last token wins.
     for name, place in (("forced_first_token", 0), ("forced_last_token", max_new_tokens - 1)):
         if (token := options.get(name)) is not None:
-            require_int(name, token, 0, vocab_size - 1)
+            check_int(name, token, 0, vocab_size - 1)
             forced_tokens[place] = token
     forbidden = options.get("forbidden_tokens", ())
     return HypothesisRules(
@@ -186,11 +187,12 @@ def _repeat_for_beams(cache: Any, batch: int, beam_size: int) -> Any:
     """Repeats every leaf of a cache for the beams, B -> B*W."""
 
     def repeat_leaf(path: Any, leaf: Any) -> jax.Array:
-        array = as_array(f"cache{jax.tree_util.keystr(path)}", leaf)
+        name = f"cache{jax.tree_util.keystr(path)}"
+        array = as_array(name, leaf)
         if array.ndim == 0 or array.shape[0] != batch:
             raise ShapeError(
                 f"every leaf of cache must have the leading axis of start_tokens, B={batch}, got "
-                f"shape {array.shape} at cache{jax.tree_util.keystr(path)}"
+                f"shape {array.shape} at {name}"
             )
         return repeat(array, "b ... -> (b w) ...", w=beam_size)
 

@@ -10,7 +10,7 @@ from flax import linen as nn
 
 from jaxformer.config import SamplingConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.functional.checks import static_bool, typed_key
+from jaxformer.functional.checks import check_int, static_bool, typed_key
 from jaxformer.inference.decodable import (
     check_decodable,
     check_params,
@@ -25,7 +25,6 @@ from jaxformer.inference.token_ids import (
     check_sources,
     pad_rows,
     padded_width,
-    require_int,
     round_up,
 )
 from jaxformer.inference.token_rules import TokenRules
@@ -116,9 +115,9 @@ def generate_stream(
     check_params(params)
     if not isinstance(sampling, SamplingConfig):
         raise ConfigError(f"sampling must be a SamplingConfig, got {sampling!r}")
-    require_int("chunk_size", chunk_size, 1, 2**31 - 1)
+    check_int("chunk_size", chunk_size, 1, 2**31 - 1)
     if vocab_size is not None:
-        require_int("vocab_size", vocab_size, 1, model.config.vocab_size)
+        check_int("vocab_size", vocab_size, 1, model.config.vocab_size)
     num_tokens = model.config.vocab_size if vocab_size is None else vocab_size
     stops = as_ids("stop_tokens", stop_tokens, num_tokens)
     forbidden = as_ids("forbidden_tokens", forbidden_tokens, num_tokens)
@@ -139,7 +138,7 @@ def generate_stream(
         width = capacity = min(capacity, max_len)
     rows = Prompts(
         *pad_rows(prompts, width), keys, encoder_inputs,
-        _least(sampling, lengths) if stops else None,
+        _min_new_tokens(sampling, lengths) if stops else None,
     )  # fmt: skip
     rules = TokenRules(
         end_tokens=stops, vocab_size=vocab_size, forbidden_tokens=forbidden,
@@ -184,7 +183,7 @@ def _keys(rng: Any, num_rows: int) -> jax.Array:
     return rng
 
 
-def _least(sampling: SamplingConfig, lengths: list[int]) -> jax.Array | None:
+def _min_new_tokens(sampling: SamplingConfig, lengths: list[int]) -> jax.Array | None:
     """Minimum number of new tokens before a stop token, int32 `[B]`; None = no minimum."""
     if sampling.min_new_tokens:
         return jnp.full(len(lengths), sampling.min_new_tokens, jnp.int32)
@@ -196,13 +195,13 @@ def _least(sampling: SamplingConfig, lengths: list[int]) -> jax.Array | None:
 def _check_drawn(rows: list[np.ndarray], before: np.ndarray, sampling: SamplingConfig) -> None:
     """Raises if `sample` could not draw a token; `before`: number of tokens of the rows so far."""
     size = sampling.no_repeat_ngram_size
-    rest = f", or no_repeat_ngram_size={size} leaves no token; raise it" if size else ""
+    remedy = f", or no_repeat_ngram_size={size} leaves no token; raise it" if size else ""
     for row, tokens in enumerate(rows):
         if (tokens < 0).any():
             step = before[row] + np.argmax(tokens < 0)
             raise DataError(
                 f"the model's logits are NaN or infinite at new token {step} of row {row}; it has "
-                f"diverged, or its parameters are damaged{rest}"
+                f"diverged, or its parameters are damaged{remedy}"
             )
 
 

@@ -4,9 +4,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxformer.errors import ShapeError
-from jaxformer.functional.checks import Array, as_array, check_axes, check_dtype
+from jaxformer.functional.checks import Array, as_array, check_axes, check_dtype, check_int
 from jaxformer.functional.dtypes import as_int32
-from jaxformer.inference.token_ids import require_int
 
 
 def repeated_ngrams(tokens: Array, lengths: Array, size: int, vocab_size: int) -> jax.Array:
@@ -32,8 +31,8 @@ def repeated_ngrams(tokens: Array, lengths: Array, size: int, vocab_size: int) -
         >>> repeated_ngrams(jnp.array([1, 2, 0, 1]), jnp.array(4), size=2, vocab_size=3).tolist()
         [False, False, True]
     """
-    require_int("size", size, 1)
-    require_int("vocab_size", vocab_size, 1)
+    check_int("size", size, 1)
+    check_int("vocab_size", vocab_size, 1)
     tokens, lengths = as_array("tokens", tokens), as_array("lengths", lengths)
     check_dtype("tokens", tokens, "integer")
     check_dtype("lengths", lengths, "integer")

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 
 from jaxformer.config import SamplingConfig
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.functional.checks import check_axes, check_dtype, check_rng, static_number
+from jaxformer.functional.checks import check_axes, check_dtype, check_int, check_rng, static_number
 from jaxformer.functional.dtypes import widened
-from jaxformer.inference.token_ids import require_int
 
 
 def penalize_repetition(logits: jax.Array, seen: jax.Array, penalty: float) -> jax.Array:
@@ -66,7 +65,7 @@ def keep_top_k(logits: jax.Array, k: int) -> jax.Array:
         [-inf, 3.0, 2.0]
     """
     _check_logits(logits)
-    require_int("k", k, 1)
+    check_int("k", k, 1)
     smallest = jax.lax.top_k(logits, min(k, logits.shape[-1]))[0][..., -1:]
     return jnp.where(logits < smallest, -jnp.inf, logits)
 
@@ -93,7 +92,7 @@ def keep_top_p(logits: jax.Array, p: float) -> jax.Array:
         [True, True, False]
     """
     _check_logits(logits)
-    if _is_neutral("keep_top_p", p, neutral=1):
+    if _keeps_all("keep_top_p", p, neutral=1):
         return logits
     descending = -jnp.sort(-logits, axis=-1)
     # In half precision, a sum of many probabilities would stop growing before it reaches p.
@@ -126,7 +125,7 @@ def keep_min_p(logits: jax.Array, p: float) -> jax.Array:
         [True, True, False]
     """
     _check_logits(logits)
-    if _is_neutral("keep_min_p", p, neutral=0):
+    if _keeps_all("keep_min_p", p, neutral=0):
         return logits
     threshold = widened(logits.max(axis=-1, keepdims=True)) + math.log(p)
     return jnp.where(logits < threshold, -jnp.inf, logits)
@@ -192,7 +191,7 @@ def _check_logits(logits: jax.Array, axes: str = "... V") -> None:
         raise ShapeError(f"logits must have at least one token, got shape {logits.shape}")
 
 
-def _is_neutral(name: str, p: float, *, neutral: float) -> bool:
+def _keeps_all(name: str, p: float, *, neutral: float) -> bool:
     """Whether a filter keeps all tokens; ConfigError unless p is a probability."""
     if not 0 <= static_number("p", p) <= 1:
         raise ConfigError(f"p of {name} must be in [0, 1], got {p}; {neutral} keeps all")

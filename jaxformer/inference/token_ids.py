@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.functional.checks import is_int
+from jaxformer.functional.checks import check_int, is_int
 
 
 def check_prompts(
@@ -75,15 +75,8 @@ def as_ids(name: str, tokens: Iterable[int], vocab_size: int | None = None) -> t
         raise ConfigError(f"{name} must be a list of token ids, got {tokens!r}")
     tokens = tuple(tokens)
     for index, token in enumerate(tokens):
-        require_int(f"{name}[{index}]", token, 0, None if vocab_size is None else vocab_size - 1)
+        check_int(f"{name}[{index}]", token, 0, None if vocab_size is None else vocab_size - 1)
     return tokens
-
-
-def require_int(name: str, value: Any, least: int, most: int | None = None) -> None:
-    """Raises ConfigError if a value is not an int in a range."""
-    if not is_int(value, least, most):
-        rule = f"at least {least}" if most is None else f"in {least} .. {most}"
-        raise ConfigError(f"{name} must be an int {rule}, got {value!r}")
 
 
 def pad_rows(rows: Sequence[Sequence[int]], width: int) -> tuple[jax.Array, jax.Array]:

@@ -13,7 +13,7 @@ from flax.core import FrozenDict
 
 from jaxformer.config import BeamSearchConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.functional.checks import check_keywords, is_int
+from jaxformer.functional.checks import check_int, check_keywords, is_int
 from jaxformer.inference.beam_search import DEFAULT_SEARCH, beam_search
 from jaxformer.inference.beams import Beams
 from jaxformer.inference.decodable import (
@@ -25,7 +25,7 @@ from jaxformer.inference.decodable import (
     params_for_steps,
     with_automatic_attention,
 )
-from jaxformer.inference.token_ids import as_ids, check_sources, pad_rows, require_int, round_up
+from jaxformer.inference.token_ids import as_ids, check_sources, pad_rows, round_up
 from jaxformer.inference.token_rules import TokenOptions
 from jaxformer.models.transformer_inputs import TransformerInputs
 from jaxformer.modules.stacked_layers import Cache
@@ -127,7 +127,7 @@ def translate_stream(
             f"search must be a BeamSearchConfig, got {search!r}; leave it out for the default"
         )
     check_keywords("translate", options, TokenOptions)
-    require_int("rows", rows, 1)
+    check_int("rows", rows, 1)
     vocab_size, max_len = model.config.vocab_size, model.config.max_len
     if max_new_tokens is not None and not is_int(max_new_tokens, 1, max_len):
         raise DataError(f"max_new_tokens must be in 1 .. max_len={max_len}, got {max_new_tokens!r}")

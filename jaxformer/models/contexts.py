@@ -61,8 +61,8 @@ def layer_contexts(
             rotation=rotations[layer.positions],
         )
         context = _with_bias(context, schemes[layer.positions], num_tokens, cache)
-        is_own = context.attention_fn is not dot_product_attention
-        if is_own or cache is not None or inputs.needs_weights:
+        is_custom = context.attention_fn is not dot_product_attention
+        if is_custom or cache is not None or inputs.needs_weights:
             return context
         attend = _attention_over_devices(context, config, num_rows, num_tokens)
         return dataclasses.replace(context, attention_fn=attend)

@@ -15,9 +15,8 @@ from jaxformer.functional.checks import (
     check_axes,
     check_dtype,
     check_keywords,
-    check_range,
+    check_row_counts,
     is_symbolic,
-    known_values,
     static_bool,
 )
 from jaxformer.functional.embedding import check_known_tokens
@@ -157,7 +156,8 @@ def _check_tokens(
             f"tokens [B, T] must have T of at most max_len={config.max_len}, got shape "
             f"{tokens.shape}; cut them into windows"
         )
-    _check_lengths("lengths", lengths, sizes, sizes["T"])
+    if lengths is not None:
+        check_row_counts("lengths", lengths, sizes["B"], most=sizes["T"])
     if config.vocab_size is not None and tokens.ndim == 2:
         check_known_tokens("tokens", tokens, config.vocab_size, lengths)
     return sizes
@@ -170,16 +170,6 @@ def _check_integers(
     if array is not None:
         check_axes(name, array, axes, sizes)
         check_dtype(name, array, "integer")
-
-
-def _check_lengths(
-    name: str, lengths: jax.Array | None, sizes: Mapping[str, int], most: int | None
-) -> None:
-    """Checks that lengths, if given, are integer `[B]` and, if known, in 0 .. most."""
-    _check_integers(name, lengths, "B", sizes)
-    known = None if lengths is None else known_values(lengths)
-    if known is not None and most is not None:
-        check_range(name, known.tolist(), least=0, most=most)
 
 
 def _check_caches(name: str, caches: Any, kinds: type | UnionType, num_layers: int) -> None:
@@ -208,11 +198,12 @@ def _check_encoded(
         )
     if "cross_cache" in names[1:]:
         raise ShapeError(f"cross_cache replaces {names[0]}, got both; leave {names[0]} out")
-    encoded = inputs["encoded"]
+    encoded, lengths, most = inputs["encoded"], inputs["encoded_lengths"], 2**31 - 1
     if encoded is not None:
         check_axes("encoded", encoded, "B S D", {"B": sizes["B"], "D": config.d_model})
-    most = None if encoded is None else encoded.shape[1]
-    _check_lengths("encoded_lengths", inputs["encoded_lengths"], sizes, most)
+        most = encoded.shape[1]
+    if lengths is not None:
+        check_row_counts("encoded_lengths", lengths, sizes["B"], most=most)
 
 
 def _masks_and_bias(
@@ -243,14 +234,14 @@ def _num_keys(sizes: Mapping[str, int], inputs: Mapping[str, Any]) -> int:
     if inputs["cache"] is None:
         return sizes["T"]
     shapes = {
-        name: as_array(name, inputs[name]).shape
+        name: as_array(name, inputs[name]).shape or (1,)
         for name in ("mask", "bias")
         if inputs[name] is not None and not isinstance(inputs[name], Mask)
     }
-    widths = [shape[-1] for shape in shapes.values() if shape]
-    capacity = cache_capacity(inputs["cache"]) or max(widths, default=1)  # windows alone have none
+    widest = max((shape[-1] for shape in shapes.values()), default=1)
+    capacity = cache_capacity(inputs["cache"]) or widest  # windows alone have none
     for name, shape in shapes.items():
-        if shape and shape[-1] not in (1, capacity):
+        if shape[-1] not in (1, capacity):
             raise ShapeError(
                 f"{name} must have S={capacity}, the capacity of the cache, got shape {shape}; "
                 "pad the keys up to it"

@@ -83,12 +83,12 @@ class AttentionContext:
 
     def real_tokens(self, num_tokens: int) -> jax.Array | None:
         """Mask of the tokens that are not padding, bool `[B, T]`; None if all are real."""
-        real = None if self.segment_ids is None else self.segment_ids != 0
+        in_segment = None if self.segment_ids is None else self.segment_ids != 0
         if self.lengths is None:
-            return real
+            return in_segment
         places = jnp.arange(num_tokens) if self.order is None else self.order
         within = places[None] < self.lengths[:, None]
-        return within if real is None else within & real
+        return within if in_segment is None else within & in_segment
 
 
 NO_CONTEXT = AttentionContext()

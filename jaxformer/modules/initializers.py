@@ -101,9 +101,4 @@ def named_param(
 ) -> jax.Array:  # fmt: skip
     """Declares a parameter with logical axis names in a module, and returns its value."""
     init = nn.with_logical_partitioning(init, axes)
-    return module.param(name, init, shape, param_dtype(config))
-
-
-def param_dtype(config: ModelConfig) -> jnp.dtype:
-    """Dtype of the parameters."""
-    return jnp.dtype(config.param_dtype)
+    return module.param(name, init, shape, jnp.dtype(config.param_dtype))

@@ -1,22 +1,16 @@
 """Pooling of a sequence to one vector, with an optional projection."""
 
-import functools
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig
 from jaxformer.functional.dtypes import widened
+from jaxformer.functional.feed_forward import activation_function
 from jaxformer.functional.linear import linear
 from jaxformer.functional.pooling import pool
 from jaxformer.modules.initializers import bias_param, kernel_param
 from jaxformer.modules.normalization import Norm
-
-_ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
-    "tanh": jnp.tanh, "relu": jax.nn.relu, "gelu": functools.partial(nn.gelu, approximate=False)
-}  # fmt: skip
 
 
 class Pooler(nn.Module):
@@ -59,6 +53,7 @@ class Pooler(nn.Module):
         kernel = kernel_param(self, "kernel", config, axes, lambda c: (c.d_model, c.d_model))
         bias = bias_param(self, "bias", config, axes[1:], config.d_model) if has_bias else None
         projected = linear(pooled, kernel, bias)  # [B, D]
-        if config.pooler == "gelu_norm":
-            return Norm(config, name="norm")(jax.nn.gelu(projected, approximate=False))
-        return _ACTIVATIONS[config.pooler](projected)
+        if config.pooler == "tanh":
+            return jnp.tanh(projected)
+        activated = activation_function(config.pooler.removesuffix("_norm"))(projected)
+        return Norm(config, name="norm")(activated) if config.pooler == "gelu_norm" else activated

@@ -146,19 +146,19 @@ def check_padding(attention: Attention, sizes: AttentionSizes, *, fill: float = 
     """
     query, key, value = draw(sizes)
     rows = np.arange(sizes.batch_size)[:, None]
-    real = np.arange(sizes.num_keys) < 1 + (rows + 1) % (sizes.num_keys - 1)  # [B, S]
+    is_real = np.arange(sizes.num_keys) < 1 + (rows + 1) % (sizes.num_keys - 1)  # [B, S]
     mask = np.broadcast_to(
-        real[:, None, None], (sizes.batch_size, 1, sizes.num_queries, sizes.num_keys)
+        is_real[:, None, None], (sizes.batch_size, 1, sizes.num_queries, sizes.num_keys)
     )
     cotangent = np.ones((*query.shape[:3], sizes.value_dim), np.float32)
 
     def filled(array: jax.Array) -> jax.Array:
-        return jnp.where(real[..., None, None], array, jnp.asarray(fill, array.dtype))
+        return jnp.where(is_real[..., None, None], array, jnp.asarray(fill, array.dtype))
 
     outcome = _outcome(attention)
     expected = outcome(query, key, value, mask, cotangent)
     for name in ("gradient of the key", "gradient of the value"):
-        expected[name] = np.where(real[..., None, None], expected[name], 0)
+        expected[name] = np.where(is_real[..., None, None], expected[name], 0)
     got = outcome(query, filled(key), filled(value), mask, cotangent)
     for name, axes in _RESULTS.items():
         check_close(

@@ -96,8 +96,8 @@ def assert_padding_invariant(
     call = compiled(apply)
     expected = fetch(call(inputs, mask))
 
-    real = jnp.expand_dims(mask, tuple(range(2, inputs.ndim)))
-    got = fetch(call(jnp.where(real, inputs, new_inputs), mask))
+    is_real = jnp.expand_dims(mask, tuple(range(2, inputs.ndim)))
+    got = fetch(call(jnp.where(is_real, inputs, new_inputs), mask))
     if per_token:
         hidden = np.asarray(~mask)
         expected[hidden] = got[hidden] = 0

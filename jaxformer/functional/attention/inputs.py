@@ -17,8 +17,8 @@ from jaxformer.functional.checks import (
     check_dtype,
     check_leading,
     check_rng,
+    checked_factor,
     describe,
-    factor,
     static_bool,
     static_number,
     static_softcap,
@@ -130,7 +130,7 @@ def prepare_attention(
     axes = _check_arrays(query, key, value)
     wide = at_least(query.dtype, jnp.float32)
     scale: Any = options.get("scale")
-    scale = 1 / math.sqrt(axes["H"]) if scale is None else factor("scale", scale, wide)
+    scale = 1 / math.sqrt(axes["H"]) if scale is None else checked_factor("scale", scale, wide)
     if isinstance(scale, jax.Array):  # traced, as a learned one is
         query, scale = (query.astype(wide) * scale).astype(query.dtype), 1.0
     static = StaticOptions(

@@ -34,8 +34,8 @@ from jaxformer.functional.experts.sorting import (
     to_rows,
     weighted_sum,
 )
-from jaxformer.functional.linear import Kernel, Products, linear, matmul
-from jaxformer.functional.platforms import OTHERS, PLATFORMS, by_platform, default_platform
+from jaxformer.functional.linear import Kernel, Products, matmul, project
+from jaxformer.functional.platforms import PLATFORMS, by_platform, default_platform
 from jaxformer.functional.sharding import has_explicit_axes, is_one_device
 
 _SMALL_BLOCK, _LARGEST_BLOCK = 32, 256  # rows; smaller ones are slow if an expert has many rows
@@ -57,39 +57,34 @@ class Experts:
     products: Products = dataclasses.field(metadata={"static": True})
 
     def apply(
-        self, x: jax.Array, is_real: jax.Array, project: Callable[..., jax.Array] | None = None
+        self, x: jax.Array, is_real: jax.Array, project: Callable[..., jax.Array] = project
     ) -> jax.Array:
         """Output `[R, D]` of one expert, or of all by grouped products; 0 where not `is_real`."""
-        project = project or functools.partial(linear, products=self.products)
 
         # In the gradient, 0 times an expert's NaN would be NaN, so zero it after each product.
-        def cut(array: jax.Array) -> jax.Array:
+        def masked(array: jax.Array) -> jax.Array:
             return jnp.where(is_real, array, 0)
 
-        x = cut(x)
-        up = cut(project(x, self.up_kernel, self.up_bias, name="up_kernel"))
+        x = masked(x)
+        up = masked(project(x, self.up_kernel, self.up_bias, self.products))  # [R, F]
         if self.gate_kernel is None:
             hidden = self.activate(up)
         else:
-            gate = cut(project(x, self.gate_kernel, self.gate_bias, name="gate_kernel"))
+            gate = masked(project(x, self.gate_kernel, self.gate_bias, self.products))  # [R, F]
             hidden = self.activate(gate, up)
-        return cut(project(hidden, self.down_kernel, self.down_bias, name="down_kernel"))
+        return masked(project(hidden, self.down_kernel, self.down_bias, self.products))
 
 
 def compute_experts(
-    experts: Experts, x: jax.Array, chosen: jax.Array, weights: jax.Array, axis: str | None
+    experts: Experts,  # all E, or this device's part of them
+    x: jax.Array,  # float [N, D]
+    chosen: jax.Array,  # int [N, k], in 0 .. E-1
+    weights: jax.Array,  # float [N, k]
+    axis: str | None,  # mapped mesh axis whose devices share the experts and compute for each other
 ) -> jax.Array:
-    """Weighted sum `[N, D]` of the chosen experts, in the dtype of the weights; drops no choice.
-
-    Args:
-        experts: parameters of all E experts, or of this device's part of them.
-        x: float `[N, D]`.
-        chosen: int `[N, k]`, in 0 .. E-1.
-        weights: float `[N, k]`.
-        axis: the mapped mesh axis whose devices share the experts and compute for each other's
-            tokens; None if this device has all.
-    """
-    num_experts, num_parts = experts.up_kernel.shape[0], _axis_size(axis)
+    """Weighted sum `[N, D]` of the chosen experts, in the dtype of the weights; drops no choice."""
+    num_experts = experts.up_kernel.shape[0]
+    num_parts = 1 if axis is None else jax.lax.axis_size(axis)
     if axis is not None:
         # All tokens of a device may choose the experts of one other. A static buffer of an
         # all-to-all with room for that would send every token to every device, as gathering does.
@@ -112,14 +107,8 @@ def compute_experts(
         for platform, dot in dots.items():
             if dot is not None:
                 programs[platform] = functools.partial(_ragged, experts, x, choices, dot)
-    outputs = by_platform(programs) if len({*programs.values()}) > 1 else programs[OTHERS]()
-    total = weighted_sum(outputs, weights)
+    total = weighted_sum(by_platform(programs), weights)
     return total if axis is None else jax.lax.psum_scatter(total, axis, tiled=True)
-
-
-def _axis_size(axis: str | None) -> int:
-    """Number of devices of a mapped mesh axis; 1 without one."""
-    return 1 if axis is None else jax.lax.axis_size(axis)
 
 
 def _rows_per_block(choices: Choices, num_parts: int) -> int:
@@ -140,36 +129,35 @@ def _in_blocks(
 ) -> jax.Array:
     """Output `[k, N, D]` of each choice's expert, in a scan over blocks of rows of one expert."""
     # As in Gale et al., "MegaBlocks", 2022, but with a loop in place of a sparse product.
-    (num_choices,), (num_experts,) = choices.order.shape, choices.sizes.shape
-    if size == 1:
-        num_blocks = num_choices
-    else:  # the most that there can be
-        num_blocks = num_experts + (num_choices - num_experts) // size
-    ends = jnp.cumsum((choices.sizes + size - 1) // size)  # [E], in blocks
-    starts = jnp.concatenate([jnp.zeros(1, ends.dtype), ends[:-1]])
-    blocks = jnp.arange(num_blocks)
-    groups = jnp.searchsorted(ends, blocks, side="right", method="compare_all")
-    groups = jnp.minimum(groups, num_experts - 1)  # [G]; unused blocks, at the end, are padding
-    ranks = (blocks - starts[groups])[:, None] * size + jnp.arange(size)[None]  # [G, B]
-    rows = group_rows(choices, groups, ranks, starts * size)
+    numbers, rows = _rows_of_blocks(choices, size)
+    blocks = rearrange(to_rows(x, rows), "(g b) d -> g b d", b=size)
+    are_real = rearrange(rows.choices < choices.order.size, "(g b) -> g b 1", b=size)
 
     # XLA merges nothing across scan iterations, so no barriers against CSE are needed.
     @functools.partial(jax.checkpoint, prevent_cse=False)
-    def apply_block(group: jax.Array, block: jax.Array, is_real: jax.Array) -> jax.Array:
+    def apply_expert(number: jax.Array, block: jax.Array, is_real: jax.Array) -> jax.Array:
         def compute() -> jax.Array:
-            expert = jax.tree.map(
-                lambda leaf: jax.lax.dynamic_index_in_dim(leaf, group, keepdims=False), experts
-            )
-            return expert.apply(block, is_real)
+            select = functools.partial(jax.lax.dynamic_index_in_dim, index=number, keepdims=False)
+            return jax.tree.map(select, experts).apply(block, is_real)
 
         if not skips_empty:
             return compute()
         return jax.lax.cond(is_real[0, 0], compute, lambda: jnp.zeros_like(block))
 
-    blocked = rearrange(to_rows(x, rows), "(g b) d -> g b d", b=size)
-    is_real = rearrange(rows.choices < num_choices, "(g b) -> g b 1", b=size)
-    outputs = jax.lax.map(lambda block: apply_block(*block), (groups, blocked, is_real))
+    outputs = jax.lax.map(lambda block: apply_expert(*block), (numbers, blocks, are_real))
     return from_rows(rearrange(outputs, "g b d -> (g b) d"), rows)
+
+
+def _rows_of_blocks(choices: Choices, size: int) -> tuple[jax.Array, Rows]:
+    """The expert of each block, `[G]`, and rows `[G * size]` for the most blocks there can be."""
+    (num_choices,), (num_experts,) = choices.order.shape, choices.sizes.shape
+    ends = jnp.cumsum((choices.sizes + size - 1) // size)  # [E], in blocks
+    starts = jnp.concatenate([jnp.zeros(1, ends.dtype), ends[:-1]])  # [E]
+    blocks = jnp.arange(num_experts + (num_choices - num_experts) // size)  # [G]
+    groups = jnp.searchsorted(ends, blocks, side="right", method="compare_all")
+    groups = jnp.minimum(groups, num_experts - 1)  # unused blocks, at the end, are padding
+    ranks = (blocks - starts[groups])[:, None] * size + jnp.arange(size)[None]  # [G, size]
+    return groups, group_rows(choices, groups, ranks, starts * size)
 
 
 def _ragged(experts: Experts, x: jax.Array, choices: Choices, dot: Any) -> jax.Array:
@@ -179,17 +167,19 @@ def _ragged(experts: Experts, x: jax.Array, choices: Choices, dot: Any) -> jax.A
     rows = Rows(choices.order, jnp.where(choices.experts < num_experts, places, num_choices))
     experts_of_rows = rearrange(choices.experts, "k n -> (k n)")[choices.order]  # [R]
 
-    def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
-        return dot(x, kernel, choices.sizes, precision=experts.products.precision)
+    def project_rows(
+        x: jax.Array, kernel: Kernel, bias: jax.Array | None, products: Products
+    ) -> jax.Array:
+        def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
+            return dot(x, kernel, choices.sizes, precision=products.precision)
 
-    def project(x: jax.Array, kernel: Kernel, bias: jax.Array | None, *, name: str) -> jax.Array:
-        result = matmul(x, kernel, product)
+        result = matmul(x, kernel, product)  # [R, F]
         if bias is None:
             return result
         return result + bias.astype(x.dtype).at[experts_of_rows].get(mode="clip")
 
     # As in blocks, the backward pass computes the experts again.
-    apply = jax.checkpoint(functools.partial(Experts.apply, project=project))
+    apply = jax.checkpoint(functools.partial(Experts.apply, project=project_rows))
     return from_rows(apply(experts, to_rows(x, rows), jnp.bool_(True)), rows)
 
 
@@ -213,7 +203,7 @@ def compute_in_buckets(
     First choices precede second ones, and earlier tokens later ones. `chosen` may be E, which is no
     choice. With an axis, devices exchange the buckets of their tokens.
     """
-    num_parts = _axis_size(axis)
+    num_parts = 1 if axis is None else jax.lax.axis_size(axis)
     num_experts = experts.up_kernel.shape[0] * num_parts
     capacity = math.ceil(capacity_factor * chosen.size / num_experts)
     capacity = max(1, min(capacity, x.shape[0]))

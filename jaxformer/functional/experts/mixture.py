@@ -9,13 +9,12 @@ from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.checks import (
     Array,
     as_array,
-    check_axes,
     check_dtype,
     check_fields,
     is_int,
     static_number,
 )
-from jaxformer.functional.dtypes import at_least
+from jaxformer.functional.dtypes import widened
 from jaxformer.functional.experts.devices import ExpertsLayout, compute_on_devices
 from jaxformer.functional.experts.grouped import Experts
 from jaxformer.functional.experts.routing import Routing, check_routing, route
@@ -24,10 +23,9 @@ from jaxformer.functional.linear import (
     DEFAULT_PRODUCTS,
     Kernel,
     Products,
-    checked_base,
+    check_params,
     input_width,
-    matmul,
-    on_rows,
+    project,
 )
 
 
@@ -180,7 +178,9 @@ def mixture_of_experts(
         capacity_factor = static_number(
             "capacity_factor", capacity_factor, positive=True, remedy="None = drop nothing"
         )
-    logits = _router_logits(params, x)  # [..., E]
+    # At full precision, because rounding a logit can change the choice of experts.
+    router = params.router_kernel, params.router_bias, Products(jax.lax.Precision.HIGHEST)
+    logits = project(widened(x), *router)  # [..., E]
     bias, count = params.selection_bias, int(num_experts_per_token)
     chosen, weights, shares = route(logits, bias, count, routing)  # [..., k], [..., k], [..., E]
     routed = chosen
@@ -204,14 +204,7 @@ def _check_params(params: ExpertsParams, x: jax.Array) -> int:
         "gate_kernel": "E D F", "router_bias": "E", "up_bias": "E F", "down_bias": "E D",
         "gate_bias": "E F", "selection_bias": "E",
     }  # fmt: skip
-    for name, letters in axes.items():
-        array = getattr(params, name)
-        if array is None and name in ExpertsParams._field_defaults:
-            continue
-        base = checked_base(name, array)
-        remedy = "D is x's last axis" if name == "router_kernel" else ""
-        sizes = check_axes(name, base, letters, sizes, remedy=remedy)
-        check_dtype(name, base, "floating")
+    sizes = check_params(params, axes, sizes)
     if params.gate_bias is not None and params.gate_kernel is None:
         raise ShapeError(
             f"gate_bias is for experts with a gate_kernel, got gate_bias {params.gate_bias.shape} "
@@ -220,28 +213,18 @@ def _check_params(params: ExpertsParams, x: jax.Array) -> int:
     return sizes["E"]
 
 
-def _router_logits(params: ExpertsParams, x: jax.Array) -> jax.Array:
-    """Logits `[..., E]` of tokens `[..., D]`, in float32 or better."""
-    dtype = at_least(x.dtype, jnp.float32)
-    product = Products(jax.lax.Precision.HIGHEST).matmul
-    logits = on_rows(lambda rows: matmul(rows, params.router_kernel, product), x.astype(dtype))
-    if params.router_bias is None:
-        return logits
-    return logits + jnp.broadcast_to(params.router_bias.astype(dtype), logits.shape)
-
-
 def _statistics(
     logits: jax.Array, shares: jax.Array, chosen: jax.Array, num_dropped: jax.Array,
     mask: jax.Array | None,
 ) -> tuple[jax.Array, ...]:  # fmt: skip
     """Load balancing loss, router z-loss, expert load and dropped share of the real tokens."""
-    real = jnp.ones(logits.shape[:-1], bool) if mask is None else mask
+    is_real = jnp.ones(logits.shape[:-1], bool) if mask is None else mask
     num_experts, dtype = logits.shape[-1], logits.dtype
-    num_tokens = jnp.maximum(real.sum(dtype=jnp.int32), 1).astype(dtype)
+    num_tokens = jnp.maximum(is_real.sum(dtype=jnp.int32), 1).astype(dtype)
 
     def mean(values: jax.Array) -> jax.Array:
         axes = tuple(range(values.ndim - 1))
-        return jnp.where(real[..., None], values, 0).sum(axis=axes) / num_tokens
+        return jnp.where(is_real[..., None], values, 0).sum(axis=axes) / num_tokens
 
     load = mean(jax.nn.one_hot(chosen, num_experts, dtype=dtype).sum(axis=-2))
     load_balancing = num_experts * jnp.sum(load * mean(shares))

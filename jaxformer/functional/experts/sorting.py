@@ -13,33 +13,20 @@ from jaxformer.functional.linear_map import linear_map
 
 
 class Choices(NamedTuple):
-    """Choices sorted by expert; those of expert E, which does not exist, come last.
+    """Choices sorted by expert; those of expert E, which does not exist, come last."""
 
-    Args:
-        experts: int `[k, N]`, the expert of each choice.
-        order: int `[k N]`, the choices in the order of their experts, then of their numbers.
-        rank: int `[k, N]`, the place of each choice among those of its expert.
-        sizes: int `[E]`, the number of choices of each expert.
-        first: int `[E]`, the place in the order where each expert's choices begin.
-    """
-
-    experts: jax.Array
-    order: jax.Array
-    rank: jax.Array
-    sizes: jax.Array
-    first: jax.Array
+    experts: jax.Array  # int [k, N], the expert of each choice
+    order: jax.Array  # int [k N], the choices in the order of their experts, then of their numbers
+    rank: jax.Array  # int [k, N], the place of each choice among those of its expert
+    sizes: jax.Array  # int [E], the number of choices of each expert
+    first: jax.Array  # int [E], the place in the order where each expert's choices begin
 
 
 class Rows(NamedTuple):
-    """Which choice is in which row.
+    """Which choice is in which row."""
 
-    Args:
-        choices: int `[R]`, the choice in each row; k N where a row is padding.
-        rows: int `[k, N]`, the row of each choice; R where it has none.
-    """
-
-    choices: jax.Array
-    rows: jax.Array
+    choices: jax.Array  # int [R], the choice in each row; k N where a row is padding
+    rows: jax.Array  # int [k, N], the row of each choice; R where it has none
 
 
 def sort_choices(chosen: jax.Array, num_experts: int) -> Choices:
@@ -54,15 +41,13 @@ def sort_choices(chosen: jax.Array, num_experts: int) -> Choices:
     return Choices(experts, order, rank, sizes, first)
 
 
-def group_rows(choices: Choices, groups: jax.Array, ranks: jax.Array, starts: jax.Array) -> Rows:
-    """Rows `[G * B]` of G groups of B rows.
-
-    Args:
-        choices: the sorted choices.
-        groups: int `[G]`, the expert of each group.
-        ranks: int `[G, B]`, the rank of the choice in each row.
-        starts: int `[E]`, the row of each expert's choice of rank 0.
-    """
+def group_rows(
+    choices: Choices,
+    groups: jax.Array,  # int [G], the expert of each group
+    ranks: jax.Array,  # int [G, B], the rank of the choice in each row
+    starts: jax.Array,  # int [E], the row of each expert's choice of rank 0
+) -> Rows:
+    """Rows `[G * B]` of G groups of B rows."""
     (num_choices,), num_rows = choices.order.shape, ranks.size
     places = choices.first[groups][:, None] + ranks  # [G, B]
     in_rows = choices.order.at[places].get(mode="clip")

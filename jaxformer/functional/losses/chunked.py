@@ -12,16 +12,13 @@ from jaxformer.functional import platforms
 from jaxformer.functional.checks import (
     Array,
     as_array,
-    check_axes,
     check_choice,
-    check_dtype,
-    check_fields,
-    factor,
+    checked_factor,
     is_int,
     is_symbolic,
 )
 from jaxformer.functional.dtypes import at_least, widened
-from jaxformer.functional.embedding import unembed
+from jaxformer.functional.embedding import check_unembedding, unembed
 from jaxformer.functional.linear import DEFAULT_PRODUCTS, Products
 from jaxformer.functional.losses.cross_entropy import (
     IGNORED,
@@ -94,29 +91,22 @@ def chunked_cross_entropy(
         (2.7726, 2.0)
     """
     hidden, table = as_array("hidden", hidden), as_array("table", table)
+    bias = None if bias is None else as_array("bias", bias)
     terms = read_terms(label_smoothing, z_loss, softcap)
-    sizes = check_axes("table", table, "V D")
-    if sizes["V"] == 0 or sizes["D"] == 0:
+    vocab_size = check_unembedding("hidden", hidden, table, bias, products)
+    if 0 in table.shape:
         raise ShapeError(f"table [V, D] must have a positive V and D, got shape {table.shape}")
     check_choice("reduction", reduction, REDUCTIONS)
-    check_fields("products", products, Products)
-    check_dtype("table", table, "floating", remedy="cast it with .astype")
-    check_dtype("hidden", hidden, "floating", remedy="cast it with .astype")
-    check_axes("hidden", hidden, "... D", {"D": sizes["D"]}, remedy="D is the table's width")
     if chunk_size is not None and not is_int(chunk_size, 1):
         raise ConfigError(f"chunk_size must be a number of tokens or None, got {chunk_size!r}")
-    labels = read_labels(labels, "hidden [..., D]", hidden, sizes["V"], ignore_label)
-    if bias is not None:
-        bias = as_array("bias", bias)
-        check_axes("bias", bias, "V", sizes, remedy="V is the table's height")
-        check_dtype("bias", bias, "floating")
+    labels = read_labels(labels, "hidden [..., D]", hidden, vocab_size, ignore_label)
     counted = labels != IGNORED
     # Before the chunks, so that the gradients of these rows are 0 as well.
     hidden = jnp.where(counted[..., None], hidden, 0)
     if scale is not None:
-        hidden = hidden * factor("scale", scale, hidden.dtype, positive=True)
+        hidden = hidden * checked_factor("scale", scale, hidden.dtype, positive=True)
 
-    num_chunks = _num_chunks(labels.size, sizes["V"], chunk_size)
+    num_chunks = _num_chunks(labels.size, vocab_size, chunk_size)
     chunks = (
         _in_chunks(hidden, num_chunks, "d", padding=0),
         _in_chunks(labels, num_chunks, "", padding=IGNORED),
@@ -206,25 +196,24 @@ def _scan_chunks(
     # Under shard_map a loop's initial carry must already vary over all axes of its inputs.
     table, bias, hidden, labels = varying_alike((table, bias, hidden, labels))
     dtype, rows = at_least(hidden.dtype, jnp.float32), table.astype(hidden.dtype)  # [V, D]
-    has_table, has_bias, has_hidden = differentiated
+    needs_table, needs_bias, needs_hidden = differentiated
 
-    def step(of_weights: tuple[Any, Any], chunk: tuple[jax.Array, ...]) -> Any:
-        (of_table, of_bias), (x, labels) = of_weights, chunk
+    def step(sums: tuple[Any, Any], chunk: tuple[jax.Array, jax.Array]) -> Any:
+        (table_grad, bias_grad), (x, labels), hidden_grad = sums, chunk, None
         logits = unembed(rows, x, bias)  # [I, V]
         loss, pull = jax.vjp(lambda z: label_losses(terms, z, labels).sum(), logits)
-        (by_logits,) = pull(jnp.ones_like(loss))  # [I, V]; unused ones are not computed
-        of_hidden = None
-        if has_hidden:
-            of_hidden = jnp.einsum("iv,vd->id", by_logits, rows, preferred_element_type=dtype)
-        if has_table:
-            of_table += jnp.einsum("iv,id->vd", by_logits, x, preferred_element_type=dtype)
-        if has_bias:
-            of_bias += by_logits.sum(axis=0)  # [V]
-        return (of_table, of_bias), (loss, of_hidden)
+        (logits_grad,) = pull(jnp.ones_like(loss))  # [I, V]; unused ones are not computed
+        if needs_hidden:
+            hidden_grad = jnp.einsum("iv,vd->id", logits_grad, rows, preferred_element_type=dtype)
+        if needs_table:
+            table_grad += jnp.einsum("iv,id->vd", logits_grad, x, preferred_element_type=dtype)
+        if needs_bias:
+            bias_grad += logits_grad.sum(axis=0)  # [V]
+        return (table_grad, bias_grad), (loss, hidden_grad)
 
-    of_weights = (
-        jnp.zeros_like(table, dtype) if has_table else None,
-        jnp.zeros_like(table[:, 0], dtype) if has_bias else None,
+    zeros = (
+        jnp.zeros_like(table, dtype) if needs_table else None,
+        jnp.zeros_like(table[:, 0], dtype) if needs_bias else None,
     )
-    of_weights, (losses, of_hidden) = jax.lax.scan(step, of_weights, (hidden, labels))
-    return losses.sum(), (*of_weights, of_hidden)
+    sums, (losses, hidden_grad) = jax.lax.scan(step, zeros, (hidden, labels))
+    return losses.sum(), (*sums, hidden_grad)

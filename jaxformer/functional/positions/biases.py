@@ -14,8 +14,8 @@ from jaxformer.functional.checks import (
     Array,
     as_array,
     check_axes,
+    check_int,
     check_size,
-    is_int,
     is_symbolic,
     static_bool,
 )
@@ -65,7 +65,7 @@ def alibi_slopes(num_heads: int) -> jax.Array:
         >>> alibi_slopes(3).tolist()
         [0.0625, 0.00390625, 0.25]
     """
-    num_heads = _whole("num_heads", num_heads, 1, _MOST_HEADS)
+    num_heads = check_int("num_heads", num_heads, 1, _MOST_HEADS)
     power = 1 << (num_heads.bit_length() - 1)
     slopes, double = (2.0 ** (-8 * np.arange(1, n + 1) / n) for n in (power, 2 * power))
     return jnp.asarray(np.concatenate([slopes, double[0::2]])[:num_heads], jnp.float32)
@@ -234,14 +234,14 @@ def relative_position_buckets(
         [[0, 5, 6, 6, 6], [1, 0, 5, 6, 6]]
     """
     directions = 2 if static_bool("bidirectional", bidirectional) else 1
-    num_buckets = _whole("num_buckets", num_buckets, 2 * directions, _MOST_BUCKETS)
+    num_buckets = check_int("num_buckets", num_buckets, 2 * directions, _MOST_BUCKETS)
     if num_buckets % directions:
         raise ConfigError(
             f"num_buckets must be even for two directions, got {num_buckets}; half of them are "
             "for keys after the query"
         )
     buckets = num_buckets // directions
-    max_distance = _whole("max_distance", max_distance, buckets // 2 + 1, 2**31 - 1)
+    max_distance = check_int("max_distance", max_distance, buckets // 2 + 1, 2**31 - 1)
     relative = relative_positions(num_queries, num_keys, query_offset)[..., 0, :, :]
     distance = jnp.abs(relative) if bidirectional else jnp.maximum(-relative, 0)
     borders = _bucket_borders(buckets, max_distance)
@@ -265,12 +265,3 @@ def _bucket_borders(num_buckets: int, max_distance: int) -> np.ndarray:
         for k in range(wide)
     ]
     return np.array([*range(1, exact), *borders], np.int32)
-
-
-def _whole(name: str, value: int, least: int, most: int) -> int:
-    """Checks a Python or NumPy int in a range, and returns a Python int."""
-    if not is_int(value, least, most):
-        raise ConfigError(
-            f"{name} must be an int, at least {least} and at most {most}, got {value!r}"
-        )
-    return int(value)

@@ -233,8 +233,8 @@ def _sine_cosine(
     phase = jnp.where(positions[..., None] < 0, jnp.uint32(0) - phase, phase)
     # Reduce to the nearest quarter turn: an angle of at most pi/4 rounds finely.
     quarter = (phase + jnp.uint32(1 << 29)) >> 30
-    rest = jax.lax.bitcast_convert_type(phase - (quarter << 30), jnp.int32)
-    angle = rest.astype(jnp.float32) * np.float32(2 * np.pi / 2**32)
+    remainder = jax.lax.bitcast_convert_type(phase - (quarter << 30), jnp.int32)
+    angle = remainder.astype(jnp.float32) * np.float32(2 * np.pi / 2**32)
     sine, cosine = jnp.sin(angle), jnp.cos(angle)
     # Each quarter turn takes (sine, cosine) to (cosine, -sine).
     quarter = quarter & 3
