@@ -47,8 +47,7 @@ def linear_map(
 
     def flat_backward(saved: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
         input_cotangents = backward(
-            jax.tree.unflatten(saved_tree, saved),
-            jax.tree.unflatten(value_tree, cotangents),
+            jax.tree.unflatten(saved_tree, saved), jax.tree.unflatten(value_tree, cotangents)
         )
         return jax.tree.leaves(input_cotangents)
 

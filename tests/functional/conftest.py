@@ -3,7 +3,7 @@
 import pytest
 
 from jaxformer.functional.attention import plan, program
-from jaxformer.functional.attention.chunked import Blocks
+from jaxformer.functional.attention.chunked import BlockSizes
 
 
 @pytest.fixture(autouse=True, scope="package")
@@ -28,4 +28,4 @@ _BLOCK_SIZES, _MAX_LOOPS = program.block_sizes, plan._MAX_LOOPS
 
 
 def _small_blocks(inputs, platform):
-    return Blocks(min(3, inputs.query.shape[-3]), 1)
+    return BlockSizes(min(3, inputs.query.shape[-3]), 1)

@@ -142,8 +142,8 @@ def _attend_block_jvp(
     block, block_dot = *primals, *tangents
     # The gradient of the query is a product with all keys, that of the key with all queries. The
     # forward pass needs no zeros there: they would cost a pass over the keys of a cache.
-    query, key = zero_unseeing(block.query, block.mask), zero_unseen(block.key, block.mask)
-    block = block._replace(query=query, key=key)
+    query = zero_blind_queries(block.query, block.mask)
+    block = block._replace(query=query, key=zero_hidden_keys(block.key, block.mask))
     exponentials, inverse, maximum, residual = softmax_factors(_scores(static, block))
     output = weighted_values(static, exponentials, block.value, block.keep) * inverse
     output = checkpoint_name(output, OUTPUT)
@@ -228,20 +228,22 @@ def _scores(static: StaticOptions, block: BlockInputs) -> jax.Array:
     return masked(biased(scores, block.bias), block.mask)
 
 
-def zero_unseen(array: jax.Array, mask: jax.Array | None) -> jax.Array:
+def zero_hidden_keys(array: jax.Array, mask: jax.Array | None) -> jax.Array:
     """Keys or values `[..., s, _]`, zero where a mask `[..., g, t, s]` hides them everywhere."""
-    # Weights of 0 alone would not keep a NaN out of a product, because 0 * NaN is NaN.
     if mask is None:
         return array
-    seen = rearrange(mask.any(axis=(-3, -2)), "... s -> ... s 1")
-    return jnp.where(jnp.broadcast_to(seen, array.shape), array, 0)
+    return zero_except(rearrange(mask.any(axis=(-3, -2)), "... s -> ... s 1"), array)
 
 
-def zero_unseeing(query: jax.Array, mask: jax.Array | None) -> jax.Array:
+def zero_blind_queries(query: jax.Array, mask: jax.Array | None) -> jax.Array:
     """Queries `[..., g, t, h]`, zero where a mask `[..., g, t, s]` hides all keys from them."""
-    if mask is None:
-        return query
-    return jnp.where(jnp.broadcast_to(mask.any(-1, keepdims=True), query.shape), query, 0)
+    return query if mask is None else zero_except(mask.any(-1, keepdims=True), query)
+
+
+def zero_except(mask: jax.Array, array: jax.Array) -> jax.Array:
+    """The array with zeros where a mask that broadcasts to it is False."""
+    # Weights of 0 alone would not keep a NaN out of a product, because 0 * NaN is NaN.
+    return jnp.where(jnp.broadcast_to(mask, array.shape), array, 0)
 
 
 def weighted_values(

@@ -15,18 +15,18 @@ import jax
 import jax.numpy as jnp
 from einops import rearrange
 
-from jaxformer.functional.attention.block import SAVED, BlockInputs, attend_block, zero_unseen
+from jaxformer.functional.attention.block import SAVED, BlockInputs, attend_block, zero_hidden_keys
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.attention.plan import BlockLoop, plan_loops
 from jaxformer.functional.checks import Array, is_symbolic
-from jaxformer.functional.dtypes import at_least
-from jaxformer.functional.masks.base import ArrayMask, Mask, arrays_of, map_rules
+from jaxformer.functional.dtypes import at_least, widened
+from jaxformer.functional.masks.base import ArrayMask, arrays_of, map_rules
 from jaxformer.functional.masks.parts import mask_parts
 from jaxformer.functional.masks.tiles import slice_axis
 from jaxformer.functional.positions.biases import PositionBias
 
 
-class Blocks(NamedTuple):
+class BlockSizes(NamedTuple):
     """Queries in a block, and key heads whose blocks are computed at once."""
 
     queries: int
@@ -61,7 +61,7 @@ def why_not_chunked(inputs: AttentionInputs) -> str | None:
 
 
 def chunked_attention(
-    inputs: AttentionInputs, *, blocks: Blocks, operands: str | None = None
+    inputs: AttentionInputs, *, blocks: BlockSizes, operands: str | None = None
 ) -> _Attended:
     """`dot_product_attention` by blocks of queries; T and S may not be symbolic."""
     static = dataclasses.replace(inputs.static, operands=operands)
@@ -87,17 +87,27 @@ def _attend_heads(
     inputs: AttentionInputs, loops: tuple[BlockLoop, ...], heads_at_once: int
 ) -> _Attended:
     """Computes attention in all heads, a few of them at a time."""
+    bias, rng = inputs.bias, inputs.dropout_rng
+    # A bias that heads or queries share has a gradient that is summed over them, before it is
+    # rounded; another would only take more memory.
+    if bias is not None and 1 in bias.shape[-3:-1]:
+        bias = bias.astype(at_least(inputs.query.dtype, jnp.float32))
 
     def attend_head(head: _Head) -> _Attended:
-        rng = inputs.dropout_rng
+        masks = iter(head.masks)
+
+        def with_array_of_head(rule: ArrayMask) -> ArrayMask:
+            array = next(masks)
+            return rule if array is None else ArrayMask(array)
+
         head_inputs = dataclasses.replace(
             inputs,
             query=head.query,
             key=head.key,
             value=head.value,
-            bias=shared.bias if head.bias is None else head.bias,
+            bias=bias if head.bias is None else head.bias,
             position_bias=head.position_bias,
-            mask=_replace_arrays(inputs.mask, head.masks),
+            mask=map_rules(ArrayMask, with_array_of_head, inputs.mask),
             dropout_rng=None if rng is None else jax.random.fold_in(rng, head.number),
         )
         outputs, residuals = zip(
@@ -108,7 +118,7 @@ def _attend_heads(
             return output, None
         return output, jnp.concatenate(residuals, axis=-1)
 
-    heads, shared = _split_heads(inputs)
+    heads = _split_heads(inputs, bias)
     # Loops over heads, so that a block's weights are held for only a few heads.
     output, residual = jax.lax.map(attend_head, heads, batch_size=heads_at_once)
     output = rearrange(output, "k ... g t v -> ... t (k g) v").astype(inputs.query.dtype)
@@ -117,27 +127,22 @@ def _attend_heads(
     return output, rearrange(residual, "k ... g t -> ... t (k g)")
 
 
-def _split_heads(inputs: AttentionInputs) -> tuple[_Head, AttentionInputs]:
-    """Moves key heads to the front, and sets aside a bias or mask that all heads share."""
+def _split_heads(inputs: AttentionInputs, bias: jax.Array | None) -> _Head:
+    """Inputs of all heads, with key heads in front."""
     kv_heads = inputs.key.shape[-2]
-    # Widened before the loops, so that gradients are summed over blocks before rounding.
-    wide = at_least(inputs.query.dtype, jnp.float32)
-    bias = inputs.bias
-    # Only a bias shared by heads or queries has such a sum; others would just take more memory.
-    if bias is not None and 1 in bias.shape[-3:-1]:
-        bias = bias.astype(wide)
 
     def by_head(array: Array | None) -> jax.Array | None:
         if array is None or array.shape[-3] == 1:
             return None
         return rearrange(array, "... (k g) t s -> k ... g t s", k=kv_heads)
 
-    heads = _Head(
+    # Widened before the loops, so that gradients are summed over blocks before rounding.
+    return _Head(
         number=jnp.arange(kv_heads),
         zero=jnp.zeros(kv_heads, jnp.int32),
-        query=rearrange(inputs.query, "... t (k g) h -> k ... g t h", k=kv_heads).astype(wide),
-        key=rearrange(inputs.key, "... s k h -> k ... s h").astype(wide),
-        value=rearrange(inputs.value, "... s k v -> k ... s v").astype(wide),
+        query=widened(rearrange(inputs.query, "... t (k g) h -> k ... g t h", k=kv_heads)),
+        key=widened(rearrange(inputs.key, "... s k h -> k ... s h")),
+        value=widened(rearrange(inputs.value, "... s k v -> k ... s v")),
         bias=by_head(bias),
         position_bias=jax.tree.map(
             lambda numbers: rearrange(numbers, "... (k g) -> k ... g", k=kv_heads),
@@ -145,18 +150,6 @@ def _split_heads(inputs: AttentionInputs) -> tuple[_Head, AttentionInputs]:
         ),
         masks=tuple(map(by_head, arrays_of(inputs.mask))),
     )
-    return heads, dataclasses.replace(inputs, bias=bias)
-
-
-def _replace_arrays(mask: Mask | None, arrays: tuple[jax.Array | None, ...]) -> Mask | None:
-    """The mask with other arrays, where there are any."""
-    new = iter(arrays)
-
-    def replaced(part: ArrayMask) -> ArrayMask:
-        array = next(new)
-        return part if array is None else ArrayMask(array)
-
-    return map_rules(ArrayMask, replaced, mask)
 
 
 def _attend_blocks(inputs: AttentionInputs, loop: BlockLoop, zero: jax.Array) -> _Attended:
@@ -184,7 +177,7 @@ def _attend_blocks(inputs: AttentionInputs, loop: BlockLoop, zero: jax.Array) ->
         block = BlockInputs(
             slice_axis(query, queries, axis=-2),
             slice_axis(key, keys, axis=-2),
-            zero_unseen(slice_axis(value, keys, axis=-2), mask),
+            zero_hidden_keys(slice_axis(value, keys, axis=-2), mask),
             inputs.bias_of(queries, keys, zero),
             mask,
             keep,
@@ -209,7 +202,7 @@ def _nothing(inputs: AttentionInputs, rows: tuple[int, ...]) -> _Attended:
     return output, jnp.full_like(inputs.query, -jnp.inf, shape=rows, dtype=dtype)
 
 
-def block_sizes(inputs: AttentionInputs, platform: str) -> Blocks:
+def block_sizes(inputs: AttentionInputs, platform: str) -> BlockSizes:
     """Block sizes of chunked attention on a platform; leading axes of symbolic size count as 1."""
     *leading, num_queries, num_heads, _ = inputs.query.shape
     num_keys, kv_heads = inputs.key.shape[-3:-1]
@@ -234,4 +227,4 @@ def block_sizes(inputs: AttentionInputs, platform: str) -> Blocks:
     if left is not None and right is not None:
         num_keys = min(num_keys, left + right + queries)
     heads = max(1, min(kv_heads, at_once // max(1, queries * rows_per_head * num_keys)))
-    return Blocks(queries, heads)
+    return BlockSizes(queries, heads)

@@ -14,8 +14,8 @@ from jaxformer.functional.attention.block import (
     masked,
     softmax_factors,
     weighted_values,
-    zero_unseeing,
-    zero_unseen,
+    zero_blind_queries,
+    zero_hidden_keys,
 )
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.dtypes import widened
@@ -52,7 +52,7 @@ def dense_weights(inputs: AttentionInputs, stage: str, tap: LayerTaps | None = N
     if stage in ("masked", "softmax"):
         mask = _by_key_head(inputs.mask_of(), inputs.key.shape[-2])
     query, key = _query_and_key_by_head(inputs)
-    query, key = zero_unseeing(query, mask), zero_unseen(key, mask)
+    query, key = zero_blind_queries(query, mask), zero_hidden_keys(key, mask)
     weights = dot_products(inputs.static, query, key)
     if stage != "scores":
         weights = capped(inputs.static, weights)
@@ -77,7 +77,7 @@ def _query_and_key_by_head(inputs: AttentionInputs) -> tuple[jax.Array, jax.Arra
 def _value_by_head(inputs: AttentionInputs, mask: jax.Array | None) -> jax.Array:
     """Values `[..., k, s, v]`, 0 where no query sees the key."""
     # In float32: weights rounded to bfloat16 make the error 1.5 times as large.
-    return zero_unseen(widened(rearrange(inputs.value, "... s k v -> ... k s v")), mask)
+    return zero_hidden_keys(widened(rearrange(inputs.value, "... s k v -> ... k s v")), mask)
 
 
 def _kept(inputs: AttentionInputs) -> jax.Array | None:

@@ -8,11 +8,7 @@ import jax
 from jax.sharding import PartitionSpec
 
 from jaxformer.errors import ConfigError
-from jaxformer.functional.attention.inputs import (
-    AttentionKeywords,
-    Bias,
-    prepare_attention,
-)
+from jaxformer.functional.attention.inputs import AttentionKeywords, Bias, prepare_attention
 from jaxformer.functional.attention.program import Attention, compute_attention
 from jaxformer.functional.checks import Array, check_axes, check_keywords
 from jaxformer.functional.masks.base import AnyMask

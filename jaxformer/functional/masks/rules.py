@@ -9,14 +9,7 @@ import jax.numpy as jnp
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import Array, as_array, check_broadcast, check_dtype, is_int
-from jaxformer.functional.masks.base import (
-    Mask,
-    Or,
-    Part,
-    Sizes,
-    hull,
-    not_in_cache,
-)
+from jaxformer.functional.masks.base import Mask, Or, Part, Sizes, hull, not_in_cache
 from jaxformer.functional.masks.checks import (
     Integers,
     read_lengths,
@@ -178,6 +171,7 @@ class Prefix(Mask):
         return Or((Causal(self.offset).checked(sizes), Lengths(keys=lengths)))
 
     def allows(self, tile: Tile) -> jax.Array:
+        # Attention asks the two rules that `checked` returns.
         return Or((Causal(self.offset), Lengths(keys=self.lengths))).allows(tile)
 
 

@@ -11,7 +11,7 @@ from jax import export
 
 from jaxformer.functional import dot_product_attention, platforms
 from jaxformer.functional.attention import program
-from jaxformer.functional.attention.chunked import Blocks
+from jaxformer.functional.attention.chunked import BlockSizes
 from tests.functional import oracle
 from tests.functional.attention import attention_cases as cases
 
@@ -42,7 +42,7 @@ def test_bfloat16_is_multiplied_as_it_is_on_accelerators_alone(implementation):
 @pytest.mark.parametrize("implementation", ["dense", "chunked"])
 def test_products_of_bfloat16_are_close_to_the_reference(monkeypatch, implementation):
     monkeypatch.setattr(program, "tuned_for", lambda platform: platforms.OTHERS)
-    monkeypatch.setattr(program, "block_sizes", lambda inputs, platform: Blocks(3, 1))
+    monkeypatch.setattr(program, "block_sizes", lambda inputs, platform: BlockSizes(3, 1))
     inputs = cases.inputs_of(cases.GROUPED, jnp.bfloat16)
     mask = cases.KEY_HEAD_MASK
     attend = functools.partial(dot_product_attention, mask=mask, implementation=implementation)

@@ -190,9 +190,7 @@ def _kernel(setting: _Setting) -> Any:
     """Kernel of `[N, T', H]`, `[K, S', H]`, `[K, S', Hv]`, segment ids and sinks `[N]`."""
     from jax.experimental.pallas.ops.tpu import splash_attention as splash
 
-    shape = setting.num_queries, setting.num_keys
-    mask = _splash_mask(shape, setting.lengths, setting.window, setting.offset, setting.rules)
-    queries, keys = map(_block_size, shape)
+    queries, keys = _block_size(setting.num_queries), _block_size(setting.num_keys)
     # Of the last axis, a TPU stores whole lanes: a width such as 64 is not last, but the length is.
     of_keys, of_values = (
         splash.QKVLayout.HEAD_DIM_MINOR if fills else splash.QKVLayout.SEQ_MINOR
@@ -206,7 +204,7 @@ def _kernel(setting: _Setting) -> Any:
     )  # fmt: skip
     build = functools.partial(
         splash.make_splash_mha_single_device,
-        splash.MultiHeadMask([mask] * setting.num_heads),
+        splash.MultiHeadMask([_splash_mask(setting)] * setting.num_heads),
         block_sizes=blocks,
         mask_value=_HIDDEN,
         attn_logits_soft_cap=setting.softcap,
@@ -219,12 +217,12 @@ def _kernel(setting: _Setting) -> Any:
         return thread.submit(build).result()
 
 
-def _splash_mask(
-    shape: tuple[int, int], lengths: tuple[int, int], window: tuple[int | None, int | None],
-    offset: int, rules: Any,
-) -> Any:  # fmt: skip
-    """Splash's mask of padded lengths; `rules` is the structure of rules without arrays."""
+def _splash_mask(setting: _Setting) -> Any:
+    """Splash's mask of padded lengths."""
     from jax.experimental.pallas.ops.tpu import splash_attention as splash
+
+    shape = setting.num_queries, setting.num_keys
+    window, offset = setting.window, setting.offset
 
     # The builder reads every block several times: at T = 32,768 that took 19 s with LocalMask.
     class Window(splash.LocalMask):
@@ -245,7 +243,7 @@ def _splash_mask(
     class Rules(splash.Mask):
         """Rules other than windows, whose blocks are stored."""
 
-        rule = And(jax.tree.unflatten(rules, []))
+        rule = And(jax.tree.unflatten(setting.rules, []))
         shape = property(lambda _: shape)
 
         def __getitem__(self, block: tuple[slice, slice]) -> np.ndarray:
@@ -253,7 +251,8 @@ def _splash_mask(
             allowed = np.zeros([len(part) for part in parts], bool)
             # Padding is not shown to a user's function.
             queries, keys = (
-                part[: max(0, size - part.start)] for part, size in zip(parts, lengths, strict=True)
+                part[: max(0, size - part.start)]
+                for part, size in zip(parts, setting.lengths, strict=True)
             )
             if all(self.rule.visible_part(queries, keys)):
                 tile = Tile((queries.start, len(queries)), (keys.start, len(keys)))

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from einops import rearrange
 
+from jaxformer.functional.attention.block import zero_except
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.attention.plan import BlockLoop, visible_key_range
 from jaxformer.functional.masks.checks import Integers
@@ -56,7 +57,6 @@ def _visible_to(inputs: AttentionInputs, queries: Slice, keys: Slice) -> jax.Arr
 
 def zero_hidden(inputs: AttentionInputs, visible: jax.Array | None) -> AttentionInputs:
     """Zeroes keys and values that are not `visible`, bool `[..., N, S]`; None = all are."""
-    # Weights of 0 alone would not keep a NaN out of the output, because 0 * NaN is NaN.
     if visible is None:
         return inputs
     if visible.shape[-2] > 1:
@@ -64,7 +64,7 @@ def zero_hidden(inputs: AttentionInputs, visible: jax.Array | None) -> Attention
         kv_heads = inputs.key.shape[-2]
         visible = rearrange(visible, "... (k g) s -> ... k g s", k=kv_heads).any(axis=-2)
     visible = rearrange(visible, "... k s -> ... s k 1")
-    key, value = (_keep(visible, array) for array in (inputs.key, inputs.value))
+    key, value = (zero_except(visible, array) for array in (inputs.key, inputs.value))
     return dataclasses.replace(inputs, key=key, value=value)
 
 
@@ -74,8 +74,4 @@ def keep_real(array: jax.Array, lengths: Integers | None) -> jax.Array:
         return array
     tile = Tile((0, array.shape[-3]), (0, 1), array.shape[:-3])
     is_real = rearrange(Lengths(queries=lengths).allows(tile), "... 1 t 1 -> ... t 1 1")
-    return _keep(is_real, array)
-
-
-def _keep(visible: jax.Array, array: jax.Array) -> jax.Array:
-    return jnp.where(jnp.broadcast_to(visible, array.shape), array, 0)
+    return zero_except(is_real, array)

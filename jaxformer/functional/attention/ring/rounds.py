@@ -48,8 +48,8 @@ def attend(axis_name: str, inputs: AttentionInputs) -> jax.Array:
 
 
 def _forward(axis_name: str, inputs: AttentionInputs) -> tuple[jax.Array, Any]:
-    def merge(attend_block: BlockFunction, of_query: Any, of_keys: Any) -> tuple[Attended, None]:
-        (query, merged), (keys, _) = of_query, of_keys
+    def merge(attend_block: BlockFunction, query_half: Any, key_half: Any) -> tuple[Attended, None]:
+        (query, merged), (keys, _) = query_half, key_half
         part = attend_block(query, *keys, inputs.position_bias)
         residual = jnp.logaddexp(merged.residual, part.residual)
         shares = [_share(attended.residual, residual) for attended in (merged, part)]
@@ -73,8 +73,8 @@ def _backward(axis_name: str, saved: Any, cotangent: jax.Array) -> tuple[Attenti
     #   dO_b = exp(r_b - r) G  and  dr_b = exp(r_b - r) (rowsum(G * O_b) - rowsum(G * O)).
     upstream = cotangent, (cotangent * output).sum(axis=-1), residual
 
-    def add(attend_block: BlockFunction, of_query: Any, of_keys: Any) -> tuple[Any, tuple]:
-        ((query, upstream), sums), (keys, key_sums) = of_query, of_keys
+    def add(attend_block: BlockFunction, query_half: Any, key_half: Any) -> tuple[Any, tuple]:
+        ((query, upstream), sums), (keys, key_sums) = query_half, key_half
         cotangent, weighted, residual = upstream
         part, pull = jax.vjp(attend_block, query, *keys, bias)
         share = _share(part.residual, residual)
@@ -109,23 +109,23 @@ def _go_round(
     (keys, key_sums), and returns the new chunks of the sums.
     """
     device, size = jax.lax.axis_index(axis_name), jax.lax.axis_size(axis_name)
-    mask = mask_parts(inputs.mask)
-    kinds, branch_of = plan_blocks(mask, 2 * size, inputs.key.shape[-3])
+    mask, length = mask_parts(inputs.mask), inputs.key.shape[-3]
+    kinds, branch_of = plan_blocks(mask, 2 * size, length)
 
-    def skip(chunks: Any, of_query: Any, of_keys: Any) -> Any:
-        return of_query[1], of_keys[1]
+    def skip(chunks: Any, query_half: Any, key_half: Any) -> Any:
+        return query_half[1], key_half[1]
 
-    def compute(kind: _BlockKind, chunks: Any, of_query: Any, of_keys: Any) -> Any:
+    def compute(kind: _BlockKind, chunks: Any, query_half: Any, key_half: Any) -> Any:
         # In float32 or 64, so that no block rounds its part of a sum.
-        of_query, of_keys = jax.tree.map(widened, (of_query, of_keys))
-        rng, starts = inputs.dropout_rng, [chunk * inputs.key.shape[-3] for chunk in chunks]
+        query_half, key_half = jax.tree.map(widened, (query_half, key_half))
+        starts, rng = [chunk * length for chunk in chunks], inputs.dropout_rng
         if rng is not None:
             rng = jax.random.fold_in(rng, chunks[0] * 2 * size + chunks[1])
         block = dataclasses.replace(
             inputs, mask=_mask_of_block(mask, kind, *starts), offset=starts[0] - starts[1],
             dropout_rng=rng,
         )  # fmt: skip
-        return update(functools.partial(_attend_block, block), of_query, of_keys)
+        return update(functools.partial(_attend_block, block), query_half, key_half)
 
     # Devices are in different branches at a time, so that these must not communicate.
     branches: list[Any] = [skip, *(functools.partial(compute, kind) for kind in kinds)]
@@ -137,8 +137,8 @@ def _go_round(
         def block_step(sums: Any, halves: Any) -> tuple[Any, None]:
             (query_sums, key_sums), (i, j) = sums, halves
             chunks = chunk_number(device, i, size), chunk_number(source, j, size)
-            of_query, of_keys = _half((queries, query_sums), i), _half((keys, key_sums), j)
-            new = jax.lax.switch(branch_of[chunks], branches, chunks, of_query, of_keys)
+            query_half, key_half = _half((queries, query_sums), i), _half((keys, key_sums), j)
+            new = jax.lax.switch(branch_of[chunks], branches, chunks, query_half, key_half)
             return (_with_half(query_sums, new[0], i), _with_half(key_sums, new[1], j)), None
 
         pairs = jnp.array([0, 0, 1, 1]), jnp.array([0, 1, 0, 1])

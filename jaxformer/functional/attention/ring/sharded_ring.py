@@ -162,9 +162,7 @@ def exchange(x: jax.Array, layout: RingLayout, *, back: bool = False) -> jax.Arr
     return jax.shard_map(move, mesh=mesh, in_specs=split, out_specs=split)(x)
 
 
-def _checked_layout(
-    layout: RingLayout,
-) -> tuple[_AnyMesh, tuple[str, ...], str, tuple[str, ...]]:
+def _checked_layout(layout: RingLayout) -> tuple[_AnyMesh, tuple[str, ...], str, tuple[str, ...]]:
     """The mesh, and its axes for B, T and heads."""
     if not isinstance(layout, RingLayout):
         raise ConfigError(
