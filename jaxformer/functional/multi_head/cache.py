@@ -163,7 +163,7 @@ class KVCache(NamedTuple):
             new = jnp.where(overflow[:, None, None, None], jnp.nan, new.astype(buffer.dtype))
             if at_start:
                 new = jnp.where((slots < capacity)[..., None, None], new, 0)
-                return write_block(buffer, swap_heads(new), (0, 0, 0, 0), self.layer)
+                return write_first_slots(buffer, swap_heads(new), self.layer)
             return write_slots(buffer, new, slots, self.layer)
 
         return KVCache(write(self.key, key), write(self.value, value), lengths, self.layer)
@@ -218,15 +218,13 @@ def read_layer(buffer: jax.Array, layer: int | jax.Array | None) -> jax.Array:
     return jax.lax.dynamic_index_in_dim(buffer, layer, axis=1, keepdims=False)
 
 
-def write_block(
-    buffer: jax.Array, block: jax.Array, start: tuple[int | jax.Array, ...],
-    layer: int | jax.Array | None,
-) -> jax.Array:  # fmt: skip
-    """Writes `[b, K, t, H]` at a row, head, slot and width of a buffer, in place."""
+def write_first_slots(
+    buffer: jax.Array, block: jax.Array, layer: int | jax.Array | None
+) -> jax.Array:
+    """Writes `[B, K, t, H]` to the first slots of a buffer, in place."""
     if layer is None:
-        return jax.lax.dynamic_update_slice(buffer, block, start)
-    start = (start[0], layer, *start[1:])
-    return jax.lax.dynamic_update_slice(buffer, jnp.expand_dims(block, 1), start)
+        return jax.lax.dynamic_update_slice(buffer, block, (0, 0, 0, 0))
+    return jax.lax.dynamic_update_slice(buffer, jnp.expand_dims(block, 1), (0, layer, 0, 0, 0))
 
 
 def write_slots(
@@ -234,32 +232,23 @@ def write_slots(
 ) -> jax.Array:
     """Writes tokens `[B, T, K, H]` to slots `[B, T]` of a buffer, to none at or beyond S."""
     batch, num_new, kv_heads, width = new.shape
+    in_layer, layer_axis = ((), ()) if layer is None else ((layer,), (1,))
     if num_new != 1 or default_platform() != "tpu" or is_symbolic(batch):
         rows = jnp.arange(batch)[:, None]
-        index = (rows, slice(None), slots) if layer is None else (rows, layer, slice(None), slots)
-        return buffer.at[index].set(new, mode="drop")
+        return buffer.at[rows, *in_layer, :, slots].set(new, mode="drop")
     # For a scatter, a TPU's compiler changes the layout of the cache, for which it copies it, and
     # pads it to up to three times its size. Slices written one by one keep the layout. What rows
     # keep is read before: for a fusion of both, XLA would copy the cache, too.
     buffer = _in_compact_layout(buffer)
-    starts = [(row, 0, slots[row, 0], 0) for row in range(batch)]
-    held = [_read_block(buffer, start, layer, (1, kv_heads, 1, width)) for start in starts]
+    starts = [(row, *in_layer, 0, slots[row, 0], 0) for row in range(batch)]
+    sizes = (1, *[1] * len(in_layer), kv_heads, 1, width)
+    held = [jax.lax.dynamic_slice(buffer, start, sizes) for start in starts]
+    held = [jnp.squeeze(block, layer_axis) for block in held]  # [1, K, 1, H] of each row
     held = jax.lax.optimization_barrier(held)
     for start, token, old in zip(starts, rearrange(new, "b 1 k h -> b 1 k 1 h"), held, strict=True):
-        token = jnp.where(start[2] < buffer.shape[-2], token, old)
-        buffer = write_block(buffer, token, start, layer)
+        token = jnp.where(start[-2] < buffer.shape[-2], token, old)
+        buffer = jax.lax.dynamic_update_slice(buffer, jnp.expand_dims(token, layer_axis), start)
     return _in_compact_layout(buffer)
-
-
-def _read_block(
-    buffer: jax.Array, start: tuple[int | jax.Array, ...], layer: int | jax.Array | None,
-    shape: tuple[int, ...],
-) -> jax.Array:  # fmt: skip
-    """What `write_block` overwrites."""
-    if layer is None:
-        return jax.lax.dynamic_slice(buffer, start, shape)
-    start, shape = (start[0], layer, *start[1:]), (shape[0], 1, *shape[1:])
-    return jnp.squeeze(jax.lax.dynamic_slice(buffer, start, shape), 1)
 
 
 def _in_compact_layout(buffer: jax.Array) -> jax.Array:

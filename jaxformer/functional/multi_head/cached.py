@@ -85,16 +85,13 @@ def _check_cached(
 
 
 def with_cached_keys(
-    call: AttentionCall, cache: Cache, num_tokens: jax.Array | None, *, in_order: bool
+    call: AttentionCall,  # to the new tokens, key [B, T, K, H]; bias and mask have all slots
+    cache: Cache,  # keys and values of earlier tokens
+    num_tokens: jax.Array | None,  # int [B], real tokens among the T of each row; None = all
+    *,
+    in_order: bool,  # whether keys must be in order of position; a ring is out of order
 ) -> tuple[AttentionCall, Cache]:
-    """The call with the keys that new tokens attend to, and the cache with the new ones.
-
-    Args:
-        call: attention to the new tokens, key `[B, T, K, H]`; bias and mask have all slots.
-        cache: keys and values of earlier tokens.
-        num_tokens: int `[B]`, real tokens among the T of each row; None = all.
-        in_order: whether keys must be in order of position. A ring is out of order.
-    """
+    """The call with the keys that new tokens attend to, and the cache with the new ones."""
     # 1. Append the tokens; a rule counts positions, so it needs the keys in their order.
     if cache.is_empty:
         call = _to_new_tokens(call, cache)

@@ -135,15 +135,15 @@ def project_heads(
             f"{getattr(params, kernel).shape}"
         )
     scale_name = f"{projection}_norm_scale"
-    norm_scale = getattr(params, scale_name, None)
-    over_all = getattr(norm_scale, "shape", None) == flat.shape[-1:]
-    if over_all:
-        flat = rms_norm(flat, norm_scale, eps=norm_eps)
-    x = rearrange(flat, "... t (n h) -> ... t n h", n=count)
-    if norm_scale is None or over_all:
-        return x
-    check_axes(scale_name, norm_scale, "H", {"H": x.shape[-1]}, remedy="or heads * H, over all")
-    return rms_norm(x, norm_scale, eps=norm_eps)
+    scale = getattr(params, scale_name, None)  # values have none
+    is_over_all_heads = getattr(scale, "shape", None) == flat.shape[-1:]
+    if is_over_all_heads:
+        flat = rms_norm(flat, scale, eps=norm_eps)
+    heads = rearrange(flat, "... t (n h) -> ... t n h", n=count)
+    if scale is None or is_over_all_heads:
+        return heads
+    check_axes(scale_name, scale, "H", {"H": heads.shape[-1]}, remedy="or heads * H, over all")
+    return rms_norm(heads, scale, eps=norm_eps)
 
 
 def rotate_heads(

@@ -13,7 +13,7 @@ from jaxformer.functional.multi_head.cache import (
     has_no_tokens,
     read_layer,
     swap_heads,
-    write_block,
+    write_first_slots,
     write_slots,
 )
 
@@ -118,11 +118,9 @@ class WindowCache(NamedTuple):
 
         def write(buffer: jax.Array, joined: jax.Array) -> jax.Array:
             block = swap_heads(_take_slots(joined, index).astype(buffer.dtype))
-            return write_block(buffer, block, (0, 0, 0, 0), self.layer)
+            return write_first_slots(buffer, block, self.layer)
 
-        longer = WindowCache(
-            write(self.key, keys), write(self.value, values), lengths, self.layer
-        )  # fmt: skip
+        longer = WindowCache(write(self.key, keys), write(self.value, values), lengths, self.layer)
         num_old = 0 if self.is_empty else self.window
         num_keys = num_old + num_tokens if has_unequal_rows else None
         is_written = None if self.is_empty else self.written(num_new)
