@@ -1,5 +1,6 @@
 """Hypotheses of a beam search, and the step that extends them by one token."""
 
+import functools
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -83,26 +84,23 @@ class _Candidates(NamedTuple):
 
 def advance(
     state: SearchState,  # its cache already has the newest tokens
-    new: jax.Array,  # float32 [B*W, V], log-probabilities of the next token
+    next_log_probs: jax.Array,  # float32 [B*W, V], of the next token
     divisors: jax.Array,  # float32 [L], from `length_divisors`
     end_tokens: tuple[int, ...],
     early_stopping: bool | Literal["never"],
 ) -> SearchState:
     """State of the search after one more token."""
     batch, beam_size = state.log_probs.shape
-    totals = _continuation_log_probs(new, state.log_probs)  # [B, W, V]
-    is_damaged = jnp.isnan(totals).any(axis=(1, 2))  # [B]
+    totals = _continuation_log_probs(next_log_probs, state.log_probs)  # [B, W, V]
     candidates = _rank(totals, state, end_tokens)
-    finished = _finish(state, candidates, divisors[state.step])
     running = _prune(candidates, beam_size)
-    finished = finished._replace(
-        scores=jnp.where(is_damaged[:, None], jnp.nan, finished.scores),
-        log_probs=jnp.where(is_damaged[:, None], jnp.nan, finished.log_probs),
-    )
+    finished = _finish(state, candidates, divisors[state.step])
+    is_done = _stop(running, finished, state.step, divisors, early_stopping)  # [B]
+    is_damaged = jnp.isnan(totals).any(axis=(1, 2))  # [B]
+    nan = jnp.full_like(finished.scores, jnp.nan)  # [B, W]
+    finished = _choose_rows(is_damaged, finished._replace(scores=nan, log_probs=nan), finished)
     # Rows that are done keep computing until all are; only their results must not change.
-    keep = jax.vmap(lambda done, old, new: jnp.where(done, old, new))
-    finished = jax.tree.map(lambda *leaves: keep(state.done, *leaves), state.finished, finished)
-    is_done = _stop(running, finished, state.step, divisors, early_stopping)
+    finished = _choose_rows(state.done, state.finished, finished)
     # The cache has leading axis B*W, so gather beams by their index in the whole batch.
     rows = rearrange(jnp.arange(batch) * beam_size, "b -> b 1")
     gather = rearrange(rows + running.parents, "b w -> (b w)")
@@ -194,12 +192,19 @@ def _top_k(rows: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     return jax.lax.optimization_barrier(tuple(jax.lax.top_k(rows, k)))
 
 
-def _continuation_log_probs(new: jax.Array, log_probs: jax.Array) -> jax.Array:
+def _continuation_log_probs(next_log_probs: jax.Array, log_probs: jax.Array) -> jax.Array:
     """Log-probabilities `[B, W, V]` of all continuations; `log_probs` `[B, W]` so far."""
-    new = rearrange(new, "(b w) v -> b w v", w=log_probs.shape[1])
+    next_log_probs = rearrange(next_log_probs, "(b w) v -> b w v", w=log_probs.shape[1])
     log_probs = log_probs[..., None]
     # Beams without a hypothesis run on leftover tokens, so their logits may be NaN.
-    return jnp.where(jnp.isneginf(log_probs), -jnp.inf, log_probs + new)
+    return jnp.where(jnp.isneginf(log_probs), -jnp.inf, log_probs + next_log_probs)
+
+
+def _choose_rows(is_first: jax.Array, first: Beams, second: Beams) -> Beams:
+    """The rows of the first beams where `is_first`, bool `[B]`, and of the second elsewhere."""
+    choose = jax.vmap(lambda row, *beams: jax.tree.map(functools.partial(jnp.where, row), *beams))
+    beams: Beams = choose(is_first, first, second)
+    return beams
 
 
 def _take_rows(tree: Any, index: jax.Array) -> Any:

@@ -45,7 +45,7 @@ class DecodingState(NamedTuple):
     generated: jax.Array  # [B], number of new tokens
     done: jax.Array  # [B], whether a stop token was generated
     history: _History | None  # only for rules on repetition, or without a cache
-    least: jax.Array | None  # [B], minimum number of new tokens before a stop token, if any
+    min_new_tokens: jax.Array | None  # [B], before a stop token
     memory: TransformerInputs  # of an encoder-decoder: cross_cache, or without a cache `encoded`
 
 
@@ -56,7 +56,7 @@ class Prompts(NamedTuple):
     lengths: jax.Array  # int [B]
     rngs: jax.Array  # [B]
     sources: tuple[jax.Array, jax.Array] | None  # of an encoder: int [B, S], lengths [B]
-    least: jax.Array | None  # int [B], minimum number of new tokens before a stop token
+    min_new_tokens: jax.Array | None  # int [B], before a stop token
 
 
 @functools.partial(jax.jit, static_argnames=("model", "capacity", "track_history", "use_cache"))
@@ -97,7 +97,7 @@ def prefill(
         generated=jnp.zeros(batch, jnp.int32),
         done=jnp.zeros(batch, bool),
         history=history,
-        least=prompts.least,
+        min_new_tokens=prompts.min_new_tokens,
         memory=memory,
     )
 
@@ -173,7 +173,7 @@ def _next_tokens(state: DecodingState, sampling: SamplingConfig, rules: TokenRul
     rngs = jax.vmap(jax.random.fold_in)(state.rngs, state.generated)  # [B]
     logits = state.logits  # [B, V]
     tokens, lengths = (None, None) if state.history is None else state.history
-    is_short = None if state.least is None else state.generated < state.least
+    is_short = None if state.min_new_tokens is None else state.generated < state.min_new_tokens
     ruled_out = rules.ruled_out(logits.shape[1], tokens, lengths, is_short)
     if ruled_out is not None:
         logits = jnp.where(ruled_out, -jnp.inf, logits)
