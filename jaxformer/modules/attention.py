@@ -1,7 +1,6 @@
 """Multi-head self-attention and cross-attention modules, and their context."""
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
@@ -34,14 +33,7 @@ from jaxformer.modules.initializers import (
 from jaxformer.modules.normalization import norm_scale
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    meta_fields=("is_causal", "local_window_size", "attention_fn", "rotation"),
-    data_fields=(
-        "bias", "mask", "segment_ids", "lengths", "order", "encoded", "encoded_lengths",
-        "encoded_mask",
-    ),
-)  # fmt: skip
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class AttentionContext:
     """Masks, biases and functions for the attention of a layer; built once per forward pass.
@@ -68,10 +60,14 @@ class AttentionContext:
         encoded_mask: bool `[B or 1, N or 1, T or 1, S]` for cross-attention; True = attend.
     """
 
-    is_causal: bool = False
-    local_window_size: tuple[int | None, int | None] | None = None
-    attention_fn: AttentionFunction = dot_product_attention
-    rotation: Rotation | None = None
+    is_causal: bool = dataclasses.field(default=False, metadata={"static": True})
+    local_window_size: tuple[int | None, int | None] | None = dataclasses.field(
+        default=None, metadata={"static": True}
+    )
+    attention_fn: AttentionFunction = dataclasses.field(
+        default=dot_product_attention, metadata={"static": True}
+    )
+    rotation: Rotation | None = dataclasses.field(default=None, metadata={"static": True})
     bias: Bias | None = None
     mask: jax.Array | Mask | None = None
     segment_ids: jax.Array | None = None

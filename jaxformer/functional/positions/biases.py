@@ -2,7 +2,6 @@
 
 import bisect
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -71,7 +70,7 @@ def alibi_slopes(num_heads: int) -> jax.Array:
     return jnp.asarray(np.concatenate([slopes, double[0::2]])[:num_heads], jnp.float32)
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=("slopes",), meta_fields=())
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class AlibiBias:
     """ALiBi bias on attention scores: minus slope times distance.
@@ -124,11 +123,7 @@ class AlibiBias:
         return to_rank(slopes, relative.ndim) * (-jnp.abs(relative)).astype(slopes.dtype)
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("table",),
-    meta_fields=("bidirectional", "max_distance"),
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class RelativeBias:
     """T5's relative position bias as a value: one learned number per head and bucket of distances.
@@ -152,8 +147,8 @@ class RelativeBias:
     """
 
     table: Array
-    bidirectional: bool = True
-    max_distance: int = 128
+    bidirectional: bool = dataclasses.field(default=True, metadata={"static": True})
+    max_distance: int = dataclasses.field(default=128, metadata={"static": True})
 
     def array(self, num_queries: int, num_keys: int, query_offset: Integers = 0) -> jax.Array:
         """The bias as an array, of the arguments of `AlibiBias.array`.
