@@ -101,7 +101,7 @@ def sharded_attention(
         split = PartitionSpec(batch_axes, None, head_axes)
         specs: dict[str, Any] = dict.fromkeys(("query", "key", "value"), split)
         specs["mask"] = PartitionSpec(batch_axes)
-        in_specs = dataclasses.replace(inputs, **specs)
+        in_specs = dataclasses.replace(inputs, **specs)  # the other fields have no arrays
         # A Pallas kernel does not say over which axes its output varies.
         attend = jax.shard_map(attend, in_specs=(in_specs,), out_specs=split, check_vma=False)
     output, residual = attend(inputs)

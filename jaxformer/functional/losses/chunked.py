@@ -108,8 +108,8 @@ def chunked_cross_entropy(
 
     num_chunks = _num_chunks(labels.size, vocab_size, chunk_size)
     chunks = (
-        _in_chunks(hidden, num_chunks, "d", padding=0),
-        _in_chunks(labels, num_chunks, "", padding=IGNORED),
+        _in_chunks(rearrange(hidden, "... d -> (...) d"), num_chunks, padding=0),
+        _in_chunks(rearrange(labels, "... -> (...)"), num_chunks, padding=IGNORED),
     )
     if reduction == "none" or products != DEFAULT_PRODUCTS:
         losses = _token_losses(terms, products, table, bias, *chunks)  # [chunks, I]
@@ -120,15 +120,14 @@ def chunked_cross_entropy(
     return loss, counted.sum(dtype=jnp.int32).astype(loss.dtype)
 
 
-def _in_chunks(array: jax.Array, num_chunks: int, axes: str, *, padding: int) -> jax.Array:
-    """Tokens `[...]`, which may have one more axis, as `[chunks, I]`, filled up with padding."""
-    flat = rearrange(array, f"... {axes} -> (...) {axes}")
-    num_tokens = flat.shape[0]
+def _in_chunks(tokens: jax.Array, num_chunks: int, *, padding: int) -> jax.Array:
+    """Arrays of tokens, `[N, ...]`, as `[chunks, I, ...]`, filled up with padding."""
+    num_tokens = tokens.shape[0]
     size = -(-num_tokens // num_chunks)  # even chunks: less than one padding token in each
-    widths = [(0, num_chunks * size - num_tokens)] + [(0, 0)] * (flat.ndim - 1)
-    flat = jnp.pad(flat, widths, constant_values=padding)
+    widths = [(0, num_chunks * size - num_tokens)] + [(0, 0)] * (tokens.ndim - 1)
+    tokens = jnp.pad(tokens, widths, constant_values=padding)
     # Strided, so that every chunk is spread over all devices that hold tokens.
-    return rearrange(flat, "(i chunks) ... -> chunks i ...", chunks=num_chunks)
+    return rearrange(tokens, "(i chunks) ... -> chunks i ...", chunks=num_chunks)
 
 
 def _num_chunks(num_tokens: int, vocab_size: int, chunk_size: int | None) -> int:

@@ -100,8 +100,8 @@ def ring_positions(num_tokens: int, *, axis_name: str) -> jax.Array:
     return places_of_slots(slots, size * num_tokens, size)
 
 
-def exchange_chunks(x: jax.Array, *, axis_name: str, axis: int, back: bool = False) -> jax.Array:
-    """Moves this device's slice of a sequence from original order into ring order, or back."""
+def exchange_chunks(x: jax.Array, *, axis_name: str, back: bool = False) -> jax.Array:
+    """Moves this device's slice `[B, T/n, ...]` from original order into ring order, or back."""
     size = jax.lax.axis_size(axis_name)
     # Device i holds the chunks 2i and 2i + 1 in original order, and i and 2n - 1 - i in ring order,
     # where the even one comes first if i is even.
@@ -116,10 +116,10 @@ def exchange_chunks(x: jax.Array, *, axis_name: str, axis: int, back: bool = Fal
         routes = [route[::-1] for route in routes] if back else routes
         return jax.lax.ppermute(chunk, axis_name, routes)
 
-    chunks = jnp.split(x, 2, axis)
+    chunks = jnp.split(x, 2, axis=1)
     chunks = swapped_if_odd(chunks) if back else chunks
     chunks = [send(chunk, parity) for parity, chunk in enumerate(chunks)]
-    return jnp.concatenate(chunks if back else swapped_if_odd(chunks), axis)
+    return jnp.concatenate(chunks if back else swapped_if_odd(chunks), axis=1)
 
 
 def mapped_size(axis_name: str) -> int:

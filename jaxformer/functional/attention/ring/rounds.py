@@ -230,6 +230,6 @@ def _may_be_visible(mask: MaskParts, num_chunks: int, length: int) -> jax.Array:
         return visible
     ids = mask.segments.query_ids, mask.segments.key_ids
     query, key = (rearrange(jnp.asarray(x), "... (c t) -> ... c t", t=length) for x in ids)
-    query, key = query[..., :, None, :], key[..., None, :, :]
+    query, key = query[..., :, None, :], key[..., None, :, :]  # [..., 2n, 1, t], [..., 1, 2n, t]
     overlaps = (query.min(-1) <= key.max(-1)) & (key.min(-1) <= query.max(-1))
     return visible & overlaps.any(axis=range(overlaps.ndim - 2))

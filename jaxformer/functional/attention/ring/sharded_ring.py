@@ -128,12 +128,13 @@ def sharded_ring_attention(
         return dataclasses.replace(rule, arrays=specs)
 
     specs: dict[str, Any] = dict.fromkeys(("query", "key", "value"), heads)
+    # Slopes are [N], a table [num_buckets, N].
     specs["position_bias"] = PartitionSpec(*[None] * (not isinstance(bias, AlibiBias)), head_axes)
     specs["mask"] = jax.tree.map(
         specs_of_rule, inputs.mask, is_leaf=lambda part: isinstance(part, Segments | Rule)
     )
     specs["dropout_rng"] = PartitionSpec()
-    move = functools.partial(exchange_chunks, axis_name=axis_name, axis=1)
+    move = functools.partial(exchange_chunks, axis_name=axis_name)
 
     def attend(inputs: AttentionInputs) -> jax.Array:
         arrays, mask, rng = (inputs.query, inputs.key, inputs.value), inputs.mask, None
@@ -157,7 +158,7 @@ def sharded_ring_attention(
 def exchange(x: jax.Array, layout: RingLayout, *, back: bool = False) -> jax.Array:
     """Moves an array `[B, T, ...]` of a mesh from original order into ring order, or back."""
     mesh, batch_axes, axis_name, _ = _checked_layout(layout)
-    move = functools.partial(exchange_chunks, axis_name=axis_name, axis=1, back=back)
+    move = functools.partial(exchange_chunks, axis_name=axis_name, back=back)
     split = PartitionSpec(batch_axes, axis_name)
     return jax.shard_map(move, mesh=mesh, in_specs=split, out_specs=split)(x)
 
