@@ -33,7 +33,7 @@ class BlockSizes(NamedTuple):
     heads: int
 
 
-_Attended = tuple[jax.Array, jax.Array | None]
+_OutputAndResidual = tuple[jax.Array, jax.Array | None]
 """Output of attention, and the log-sum-exp of the scores if requested."""
 
 
@@ -62,7 +62,7 @@ def why_not_chunked(inputs: AttentionInputs) -> str | None:
 
 def chunked_attention(
     inputs: AttentionInputs, *, blocks: BlockSizes, operands: str | None = None
-) -> _Attended:
+) -> _OutputAndResidual:
     """`dot_product_attention` by blocks of queries; T and S may not be symbolic."""
     static = dataclasses.replace(inputs.static, operands=operands)
     inputs = dataclasses.replace(inputs, static=static)
@@ -85,7 +85,7 @@ def chunked_attention(
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def _attend_heads(
     inputs: AttentionInputs, loops: tuple[BlockLoop, ...], heads_at_once: int
-) -> _Attended:
+) -> _OutputAndResidual:
     """Computes attention in all heads, a few of them at a time."""
     bias, rng = inputs.bias, inputs.dropout_rng
     # A bias that heads or queries share has a gradient that is summed over them, before it is
@@ -93,7 +93,7 @@ def _attend_heads(
     if bias is not None and 1 in bias.shape[-3:-1]:
         bias = bias.astype(at_least(inputs.query.dtype, jnp.float32))
 
-    def attend_head(head: _Head) -> _Attended:
+    def attend_head(head: _Head) -> _OutputAndResidual:
         masks = iter(head.masks)
 
         def with_array_of_head(rule: ArrayMask) -> ArrayMask:
@@ -114,17 +114,14 @@ def _attend_heads(
             *[_attend_blocks(head_inputs, loop, head.zero) for loop in loops], strict=True
         )
         output = jnp.concatenate(outputs, axis=-2)
-        if not inputs.static.return_residual:
-            return output, None
-        return output, jnp.concatenate(residuals, axis=-1)
+        return output, jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=-1), *residuals)
 
     heads = _split_heads(inputs, bias)
     # Loops over heads, so that a block's weights are held for only a few heads.
     output, residual = jax.lax.map(attend_head, heads, batch_size=heads_at_once)
     output = rearrange(output, "k ... g t v -> ... t (k g) v").astype(inputs.query.dtype)
-    if residual is None:
-        return output, None
-    return output, rearrange(residual, "k ... g t -> ... t (k g)")
+    by_query = functools.partial(rearrange, pattern="k ... g t -> ... t (k g)")
+    return output, jax.tree.map(by_query, residual)
 
 
 def _split_heads(inputs: AttentionInputs, bias: jax.Array | None) -> _Head:
@@ -152,7 +149,7 @@ def _split_heads(inputs: AttentionInputs, bias: jax.Array | None) -> _Head:
     )
 
 
-def _attend_blocks(inputs: AttentionInputs, loop: BlockLoop, zero: jax.Array) -> _Attended:
+def _attend_blocks(inputs: AttentionInputs, loop: BlockLoop, zero: jax.Array) -> _OutputAndResidual:
     """Attention of one key head for the queries of a loop: `[..., g, n*t, v]`, `[..., g, n*t]`."""
     query, key, value = inputs.query, inputs.key, inputs.value
     num_blocks = len(loop.first_keys)
@@ -165,7 +162,7 @@ def _attend_blocks(inputs: AttentionInputs, loop: BlockLoop, zero: jax.Array) ->
         jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names(*SAVED)
     )
 
-    def attend_at(first_query: int | jax.Array, first_key: int | jax.Array) -> _Attended:
+    def attend_at(first_query: int | jax.Array, first_key: int | jax.Array) -> _OutputAndResidual:
         queries, keys = (first_query, loop.num_queries), (first_key, loop.num_keys)
         keep = None
         if inputs.dropout_rng is not None:
@@ -193,7 +190,7 @@ def _attend_blocks(inputs: AttentionInputs, loop: BlockLoop, zero: jax.Array) ->
     return output, None if residual is None else rearrange(residual, "n ... g t -> ... g (n t)")
 
 
-def _nothing(inputs: AttentionInputs, rows: tuple[int, ...]) -> _Attended:
+def _nothing(inputs: AttentionInputs, rows: tuple[int, ...]) -> _OutputAndResidual:
     """Attention of queries without visible keys: outputs 0, residuals -inf."""
     dtype = at_least(inputs.query.dtype, jnp.float32)
     output = jnp.zeros_like(inputs.query, shape=(*rows, inputs.value.shape[-1]), dtype=dtype)
@@ -212,8 +209,8 @@ def block_sizes(inputs: AttentionInputs, platform: str) -> BlockSizes:
     left, right = window.left, window.right
     # On CPUs as many weights as caches hold, in a block and in heads computed at once, which are
     # several only if blocks are small; elsewhere, more is faster.
-    in_block, at_once = (2**21, 2**19) if platform == "cpu" else (2**26, 2**26)
-    by_weights = 2 ** max(0, round(math.log2(in_block / max(1, rows_per_head * num_keys))))
+    weights_in_block, weights_at_once = (2**21, 2**19) if platform == "cpu" else (2**26, 2**26)
+    by_weights = 2 ** max(0, round(math.log2(weights_in_block / max(1, rows_per_head * num_keys))))
     # At most 512 queries, because in causal attention half of each diagonal block is wasted, and in
     # a window as much as a block is wide.
     most = 512
@@ -226,5 +223,5 @@ def block_sizes(inputs: AttentionInputs, platform: str) -> BlockSizes:
     queries = max(1, min(num_queries, max(64, min(most, by_weights))))
     if left is not None and right is not None:
         num_keys = min(num_keys, left + right + queries)
-    heads = max(1, min(kv_heads, at_once // max(1, queries * rows_per_head * num_keys)))
+    heads = max(1, min(kv_heads, weights_at_once // max(1, queries * rows_per_head * num_keys)))
     return BlockSizes(queries, heads)

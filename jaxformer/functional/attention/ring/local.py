@@ -15,7 +15,7 @@ from jaxformer.functional.attention.inputs import (
     split_bias,
 )
 from jaxformer.functional.attention.ring.order import from_ring_order, mapped_size
-from jaxformer.functional.attention.ring.rounds import attend
+from jaxformer.functional.attention.ring.rounds import attend_rounds
 from jaxformer.functional.checks import Array, check_keywords
 from jaxformer.functional.masks.base import Mask, Sizes, all_rules, has_array, map_rules
 from jaxformer.functional.masks.checks import read_lengths
@@ -122,7 +122,7 @@ def attend_on_ring(inputs: AttentionInputs, axis_name: str) -> jax.Array:
     }
     in_halves = dataclasses.replace(inputs, **halves)
     in_halves, _ = varying_alike((in_halves, jax.lax.axis_index(axis_name)))
-    output = rearrange(attend(axis_name, in_halves), "half ... t n h -> ... (half t) n h")
+    output = rearrange(attend_rounds(axis_name, in_halves), "half ... t n h -> ... (half t) n h")
     return output.astype(inputs.query.dtype)
 
 

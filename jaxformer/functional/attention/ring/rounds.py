@@ -39,7 +39,7 @@ BlockFunction = Callable[..., Attended]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def attend(axis_name: str, inputs: AttentionInputs) -> jax.Array:
+def attend_rounds(axis_name: str, inputs: AttentionInputs) -> jax.Array:
     """Attention of the queries `[2, ..., t, N, H]`: float32 or 64 `[2, ..., t, N, Hv]`.
 
     Keys and values have an axis of 2 chunks in front, too; the mask is that of the whole sequence.
@@ -94,7 +94,7 @@ def _backward(axis_name: str, saved: Any, cotangent: jax.Array) -> tuple[Attenti
     return (dataclasses.replace(inputs, **cotangents, mask=None, dropout_rng=None),)
 
 
-attend.defvjp(_forward, _backward)
+attend_rounds.defvjp(_forward, _backward)
 
 
 def _go_round(
@@ -125,7 +125,7 @@ def _go_round(
             inputs, mask=_mask_of_block(mask, kind, *starts), offset=starts[0] - starts[1],
             dropout_rng=rng,
         )  # fmt: skip
-        return update(functools.partial(_attend_block, block), query_half, key_half)
+        return update(functools.partial(_attend_chunks, block), query_half, key_half)
 
     # Devices are in different branches at a time, so that these must not communicate.
     branches: list[Any] = [skip, *(functools.partial(compute, kind) for kind in kinds)]
@@ -153,7 +153,7 @@ def _go_round(
     return state[1:]
 
 
-def _attend_block(
+def _attend_chunks(
     inputs: AttentionInputs, query: jax.Array, key: jax.Array, value: jax.Array,
     bias: PositionBias | None,
 ) -> Attended:  # fmt: skip
