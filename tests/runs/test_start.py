@@ -171,3 +171,14 @@ def test_start_from_what_is_no_such_run_is_refused(source, tmp_path, init_from, 
     with pytest.raises(error, match=message):
         runs.train_run(starting(tiny.config_of_sentences(tmp_path), path))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("kernel", ["cudnn", "splash"])
+def test_run_of_a_kernel_of_another_platform_is_used_without_it(source, tmp_path, kernel):
+    run = runs.open_run(source)
+    folder = shutil.copytree(source, tmp_path / "copy")
+    changed = tiny.change(run.config, model={"attention_implementation": kernel})
+    tiny.put_config(folder, config_to_toml(changed))
+    copy = runs.open_run(folder)
+    assert copy.config.model.attention_implementation == "auto"
+    assert copy.evaluate() == run.evaluate()

@@ -17,7 +17,9 @@ from jaxformer.training.parallel import Runner
 
 def param_shapes(model: TextModel) -> Any:
     """Shapes and dtypes of a model's parameters, by tracing its module; computes nothing."""
-    config = dataclasses.replace(model.config.model, layer_execution="scan")  # has the same ones
+    config = dataclasses.replace(  # has the same ones
+        model.config.model, layer_execution="scan", attention_implementation="auto"
+    )
     scanned = dataclasses.replace(model, config=dataclasses.replace(model.config, model=config))
     return init_shapes(scanned.module, *scanned.init_inputs)
 
