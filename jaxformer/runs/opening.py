@@ -36,6 +36,7 @@ def open_run(
     """Opens a run folder or a Hugging Face folder; verifies every file of a run that it reads.
 
     A model that is too large for one device is split over several. All its methods still work.
+    Attention is automatic if the config names a kernel of another platform.
 
     Args:
         path: path of the folder, or a Hugging Face model id, OWNER/MODEL. The folder of a LoRA
