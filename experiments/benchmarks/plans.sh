@@ -29,5 +29,5 @@ llama=(--model.num-layers 32 --model.d-model 4096 --model.num-heads 32 --model.n
   --model.use-bias false --model.tied-embeddings false --model.vocab-size 128256 --model.max-len 4096
   --model.dropout-rate 0 --model.remat full --training.batch-size 256 --training.steps 160000)
 plan 8B 1x1 "${llama[@]}" --training.accumulate-steps 256
-plan 8B 2x4 "${llama[@]}" --training.accumulate-steps 32 --mesh.fsdp 8 --mesh.optimizer-state host
+plan 8B 2x4 "${llama[@]}" --training.accumulate-steps 32 --mesh.fsdp 8
 plan 8B 16x16 "${llama[@]}" --training.accumulate-steps 1 --mesh.fsdp 256
