@@ -89,6 +89,26 @@ def test_answers_are_what_the_model_finds_likeliest_behind_the_question(trained)
         run.require(runs.Translator)
 
 
+@pytest.mark.parametrize("kind", ["bpe", "byte", "word"])
+def test_export_has_the_template_of_the_run(tmp_path, kind):
+    tokenizer = {"kind": kind} | ({"vocab_size": 300} if kind == "bpe" else {})
+    config = experiment(tmp_path, tokenizer=tokenizer, model={"max_len": 80})
+    model = runs.prepare_task(config).model
+    template = model.to_huggingface().chat_template
+    conversation = [*messages("one two"), *messages(" two\n\nsix")]
+    for chat in (conversation, conversation[:3]):
+        (whole, _), *_ = model.template.encode([chat])
+        ids = template.encode(model.tokenizer, chat, add_generation_prompt=False)
+        assert ids.tolist() == whole.tolist()
+        assert template.encode(model.tokenizer, chat).tolist() == model.encode_messages(chat)
+
+
+def test_export_has_no_template_that_makes_other_tokens(tmp_path):
+    changes = {"data": {"template": "plain"}, "tokenizer": {"kind": "byte"}}
+    config = experiment(tmp_path, model={"max_len": 80}, **changes)
+    assert runs.prepare_task(config).model.to_huggingface().chat_template is None
+
+
 def test_tokenizers_know_the_text_of_the_template(tmp_path):
     for kind, template in (("character", "plain"), ("word", "chatml")):
         config = experiment(

@@ -7,8 +7,15 @@ from typing import ClassVar, Self
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import DataError
+from jaxformer.interop import HuggingFaceChatTemplate, HuggingFaceModel
 from jaxformer.runs.text_models.language_model import ANSWERS, CONTINUES, LanguageModel
 from jaxformer.runs.text_models.text_model import TextModel
+
+_CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+_EMPTY_CHAT = "<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n"
 
 
 class ChatModel(LanguageModel):
@@ -32,6 +39,19 @@ class ChatModel(LanguageModel):
     def started_from(self, start: TextModel) -> Self:
         """Keeps no chat template of the start, since it learns its own."""
         return dataclasses.replace(super().started_from(start), chat_template=None)
+
+    def to_huggingface(self) -> HuggingFaceModel:
+        """The model, with "chatml" as a template of Jinja if that makes the same tokens."""
+        model, tokenizer = super().to_huggingface(), self.tokenizer
+        if self.config.data.template != "chatml":
+            return model
+        first = "".join(map(tokenizer.token_name, tokenizer.surrounding_tokens.before))
+        ids = tokenizer.encode_with_special_tokens(first + _EMPTY_CHAT)
+        # Some tokenizers put a space behind a special token, and this template does not.
+        empty = self.template.encode_prompt([{"role": "user", "content": ""}])
+        if ids.tolist() != empty.tolist():
+            return model
+        return model._replace(chat_template=HuggingFaceChatTemplate(first + _CHATML))
 
     def text_before(self, ids: list[int]) -> list[int]:
         """No tokens: an answer is a separate text, as in training."""
