@@ -75,6 +75,7 @@ def all_experts(params, x, mask, k, normalize):
     return output, load_balancing, z_loss
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize(
     ("k", "normalize", "length"),
     [(1, True, 29), (1, False, 29), (2, True, 29), (2, False, 29), (2, False, 1)],
