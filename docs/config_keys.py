@@ -87,12 +87,12 @@ def _escaped(text: str) -> str:
 
 def every_key() -> str:
     """The section of the page under its heading."""
-    found, links = dict(sections()), {}
-    for title in found:
+    configs, links = dict(sections()), {}
+    for title in configs:
         if table := re.match(r"`\[\w+\]`", title):  # of several kinds the first
             links.setdefault(table[0], re.sub(r"[^\w -]", "", title).replace(" ", "-"))
     lines = ["", f"Tables: {', '.join(f'[{table}](#{links[table]})' for table in links)}.", ""]
-    for title, config in found.items():
+    for title, config in configs.items():
         summary = (config.__doc__ or "").partition("\n")[0]
         lines += [f"### {title}", "", summary, "", "| key | type | default | meaning |"]
         lines += ["|---|---|---|---|"]

@@ -57,7 +57,7 @@ def read_tables(path: str | pathlib.Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:  # bad TOML, bad UTF-8, a number of too many digits
-        raise ConfigError(f"{path}: not a TOML file: {error}") from None
+        raise ConfigError(f"{path}: not a TOML file: {error}") from error
 
 
 def config_of_file(

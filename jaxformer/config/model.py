@@ -185,10 +185,10 @@ def _mistakes_of_layers(model: ModelConfig) -> Iterator[str]:
 def _mistakes_of_first_layers(model: ModelConfig) -> Iterator[str]:
     """Where layers with the same parameters would leave out different ones."""
     rules = {
-        "attention_norm": ("norm_position 'pre'", model.norm_position == "pre"),
-        "experts": ("experts in the model", model.experts is not None),
+        "attention_norm": ("norm_position 'pre'", "norm_position", model.norm_position == "pre"),
+        "experts": ("experts in the model", "experts", model.experts is not None),
     }
-    for name, (condition, holds) in rules.items():
+    for name, (condition, key, holds) in rules.items():
         first = [getattr(layer, name) for layer in model.first_layers]
         pattern = [getattr(layer, name) for layer in model.layers]
         is_set = any(value is not None for value in first)
@@ -196,9 +196,9 @@ def _mistakes_of_first_layers(model: ModelConfig) -> Iterator[str]:
         if in_pattern or len({value is not False for value in first}) > 1 or (is_set and not holds):
             yield (
                 f"{name} is for first_layers with {condition}, and the same in all of them, since "
-                f"they have the same parameters, {model.got('norm_position')} and "
-                f"{name}={[*first, *pattern]}; remove it, or make only those layers first_layers "
-                "that differ"
+                f"they have the same parameters, {model.got(key)} and in the layers "
+                f"{[*first, *pattern]}; remove it, or make only those layers first_layers that "
+                "differ"
             )
 
 

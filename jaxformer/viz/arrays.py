@@ -21,11 +21,11 @@ def checked(
     try:
         with np.errstate(over="ignore"):  # values too large for float32 become inf
             array = np.asarray(value, np.float32)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError) as error:
         raise ShapeError(
             f"{argument} must be an array of numbers with rows of equal length, got "
             f"{type(value).__name__}"
-        ) from None
+        ) from error
     if axes is not None:
         check_axes(argument, array, axes, sizes, remedy=remedy)
     if not array.size:

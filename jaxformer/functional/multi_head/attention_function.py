@@ -198,7 +198,7 @@ def _check_signature(
             f"here {', '.join(['query', 'key', 'value', *keywords])}, got "
             f"{_function_name(attention_fn)}: {error}; add them, and honour each "
             "(functional.attention_mask combines them into one mask)"
-        ) from None
+        ) from error
 
 
 def _is_default(name: str, value: Any) -> bool:

@@ -125,7 +125,7 @@ def read_lines(file: pathlib.Path) -> Iterator[str]:
             try:
                 line = decoded(data)
             except UnicodeDecodeError as error:
-                raise DataError(f"{file}:{number}: {not_utf8(error)}") from None
+                raise DataError(f"{file}:{number}: {not_utf8(error)}") from error
             line = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
             yield line.removesuffix("\n").removesuffix("\r")
 

@@ -210,4 +210,4 @@ def _parsed(path: str) -> Iterator[Row]:
     except csv.Error as error:
         raise DataError(
             f"{path}:{reader.line_num}: a row must be CSV, got {error}; fix it"
-        ) from None
+        ) from error

@@ -93,7 +93,7 @@ def require_texts(texts: Sequence[str]) -> None:
                 "text must be valid Unicode, got the lone surrogate "
                 f"{text[error.start]!r} at index {error.start} of a text; read it again with "
                 "errors='replace'"
-            ) from None
+            ) from error
 
 
 def require_known(texts: Sequence[str], characters: frozenset[str] | None) -> None:

@@ -112,9 +112,9 @@ def split_cpu(count: int) -> None:
     """Splits this machine's CPU into `count` virtual devices; call it before JAX starts."""
     try:
         jax.config.update("jax_num_cpu_devices", count)
-    except RuntimeError:  # JAX has started, which is fine with the same number
+    except RuntimeError as error:  # JAX has started, which is fine with the same number
         if len(jax.local_devices(backend="cpu")) != count:
             raise ConfigError(
                 f"training.cpu_devices={count} must be set before JAX starts, but it has already "
                 f"started with {len(jax.local_devices(backend='cpu'))} CPU devices"
-            ) from None
+            ) from error
