@@ -101,7 +101,7 @@ def prefilled(model, params, everywhere):
     keys = jax.ShapeDtypeStruct(keys.shape, keys.dtype, sharding=everywhere)
     lowered = prefill.lower(
         model, params, Prompts(shape(ROWS, PROMPT), shape(ROWS), keys, None, None),
-        capacity=model.config.max_len, track_history=False, use_cache=True,
+        capacity=model.config.max_len, track_history=False,
     )  # fmt: skip
     return jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),

@@ -93,14 +93,14 @@ def programs(model, options, sharding):
     if "forward" in options.programs:
         yield "forward", lambda: forward.lower(params, tokens, lengths), weights
     filled = jax.eval_shape(
-        lambda params, prompts: prefill(model, params, prompts, use_cache=True, **settings),
+        lambda params, prompts: prefill(model, params, prompts, **settings),
         params, prompts,
     )  # fmt: skip
     cache = num_bytes(filled.cache)
     if "prefill" in options.programs:
         yield (
             "prefill",
-            lambda: prefill.lower(model, params, prompts, use_cache=True, **settings),
+            lambda: prefill.lower(model, params, prompts, **settings),
             weights + cache,
         )
     if "decode" in options.programs:

@@ -96,7 +96,6 @@ def decoder_states(
         got = "no cache" if output.cache is None else "the same cache"
         raise ConfigError(
             "hidden_states of model must return the given cache, extended by the new tokens, got "
-            f"{got} from a {type(model).__name__}; return that of its layers, or generate without "
-            "a cache: generate(..., use_cache=False)"
+            f"{got} from a {type(model).__name__}; return that of its layers"
         )
     return output

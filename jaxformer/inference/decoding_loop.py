@@ -40,13 +40,13 @@ class DecodingState(NamedTuple):
     """State of the decoding loop; every leaf has the leading axis B."""
 
     cache: Cache | None
+    cross_cache: Cache | None  # of an encoder-decoder
     logits: jax.Array  # [B, V], of the next token
     rngs: jax.Array  # [B]
     generated: jax.Array  # [B], number of new tokens
     done: jax.Array  # [B], whether a stop token was generated
-    history: _History | None  # only for rules on repetition, or without a cache
+    history: _History | None  # only for rules on repetition
     min_new_tokens: jax.Array | None  # [B], before a stop token
-    memory: TransformerInputs  # of an encoder-decoder: cross_cache, or without a cache `encoded`
 
 
 class Prompts(NamedTuple):
@@ -59,7 +59,7 @@ class Prompts(NamedTuple):
     min_new_tokens: jax.Array | None  # int [B], before a stop token
 
 
-@functools.partial(jax.jit, static_argnames=("model", "capacity", "track_history", "use_cache"))
+@functools.partial(jax.jit, static_argnames=("model", "capacity", "track_history"))
 def prefill(
     model: nn.Module,  # with attention_implementation "auto"
     params: Any,  # split into layers
@@ -67,49 +67,36 @@ def prefill(
     *,
     capacity: int,  # tokens per row, including the prompt
     track_history: bool,  # whether the loop needs the tokens of each row
-    use_cache: bool,
 ) -> DecodingState:
     """Prefill: caches the prompts, and computes the logits of each row's next token."""
     tokens, lengths = prompts.tokens, prompts.lengths
     batch = tokens.shape[0]
 
-    def forward(model: nn.Module) -> tuple[TransformerOutput, jax.Array, TransformerInputs]:
-        memory: TransformerInputs = {}
+    def forward(model: nn.Module) -> tuple[TransformerOutput, jax.Array]:
+        cache = empty_cache(model, params, batch, capacity)
+        inputs: TransformerInputs = {"lengths": lengths, "cache": cache}
         if prompts.sources is not None:
-            memory = encode(model, *prompts.sources)
-        inputs: TransformerInputs = {"lengths": lengths, **memory}
-        if use_cache:
-            inputs["cache"] = empty_cache(model, params, batch, capacity)
-        output, logits = _last_logits(model, tokens, lengths, inputs)
-        if use_cache:
-            memory = {} if output.cross_cache is None else {"cross_cache": output.cross_cache}
-        return output, logits, memory
+            inputs |= encode(model, *prompts.sources)
+        output = decoder_states(model, tokens, inputs)
+        # Logits of all positions would be large and unused.
+        last = output.hidden[jnp.arange(batch), lengths - 1]  # [B, D]
+        return output, model.logits(last)
 
-    output, logits, memory = nn.apply(forward, model)({"params": params})
+    output, logits = nn.apply(forward, model)({"params": params})
     history = None
     if track_history:
         room = jnp.zeros((batch, capacity), jnp.int32)
         history = _History(room.at[:, : tokens.shape[1]].set(tokens), lengths)
     return DecodingState(
         cache=output.cache,
+        cross_cache=output.cross_cache,
         logits=logits,
         rngs=prompts.rngs,
         generated=jnp.zeros(batch, jnp.int32),
         done=jnp.zeros(batch, bool),
         history=history,
         min_new_tokens=prompts.min_new_tokens,
-        memory=memory,
     )
-
-
-def _last_logits(
-    model: nn.Module, tokens: jax.Array, lengths: jax.Array, inputs: TransformerInputs
-) -> tuple[TransformerOutput, jax.Array]:
-    """Output for tokens `[B, T]`, and logits `[B, V]` at the last real one of each row."""
-    output = decoder_states(model, tokens, inputs)
-    # Those of all positions would be large and unused.
-    last = output.hidden[jnp.arange(tokens.shape[0]), lengths - 1]  # [B, D]
-    return output, model.logits(last)
 
 
 _Carry = tuple[jax.Array, DecodingState, jax.Array]  # index of the token, state, tokens [B, chunk]
@@ -187,10 +174,8 @@ def _next_logits(
     model: nn.Module, *, token: jax.Array, active: jax.Array, state: DecodingState
 ) -> tuple[Cache | None, jax.Array]:
     """Cache with the new tokens `[B]` of active rows, and logits `[B, V]` of those after them."""
-    if state.cache is None:
-        assert state.history is not None  # tracked without a cache
-        tokens, lengths = state.history
-        return None, _last_logits(model, tokens, lengths, {"lengths": lengths, **state.memory})[1]
-    inputs: TransformerInputs = {"lengths": active, "cache": state.cache, **state.memory}
+    inputs: TransformerInputs = {"lengths": active, "cache": state.cache}
+    if state.cross_cache is not None:
+        inputs["cross_cache"] = state.cross_cache
     output = decoder_states(model, token[:, None], inputs)
     return output.cache, model.logits(output.hidden[:, 0])

@@ -10,7 +10,7 @@ from flax import linen as nn
 
 from jaxformer.config import SamplingConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.functional.checks import check_int, static_bool, typed_key
+from jaxformer.functional.checks import check_int, typed_key
 from jaxformer.inference.decodable import (
     check_decodable,
     check_params,
@@ -69,7 +69,6 @@ def generate_stream(
     stop_tokens: Sequence[int] = (),
     vocab_size: int | None = None,
     forbidden_tokens: Sequence[int] = (),
-    use_cache: bool = True,
     chunk_size: int = 4,
 ) -> Iterator[list[np.ndarray]]:
     """Generates continuations of prompts, yielding tokens chunk by chunk.
@@ -95,8 +94,6 @@ def generate_stream(
             sampling.min_length and sampling.min_new_tokens are reached.
         vocab_size: ids at or above it (vocabulary padding) are never generated.
         forbidden_tokens: ids that are never generated, such as padding.
-        use_cache: whether to keep the keys and values of earlier tokens. False computes all tokens
-            again for each new one, which is slow, but needs no cache in the model: for prototypes.
         chunk_size: tokens per row between two yields.
 
     Yields:
@@ -110,7 +107,6 @@ def generate_stream(
             context; their numbers differ; rng is not one key or one per prompt; or the model's
             logits are NaN or infinite.
     """
-    static_bool("use_cache", use_cache)
     check_decodable(model, "generation", "decoder", "encoder_decoder")
     check_params(params)
     if not isinstance(sampling, SamplingConfig):
@@ -128,17 +124,12 @@ def generate_stream(
     lengths = check_prompts(model.config, prompts, max_new_tokens)
     encoder_inputs = _encoder_inputs(model, sources, len(prompts))
     keys = _keys(rng, len(prompts))
-    max_len = model.config.max_len
     capacity = round_up(max(lengths) + max_new_tokens, _LENGTH_STEP)
     model = with_automatic_attention(model)
-    width = padded_width(max(lengths), max_len)
-    if use_cache:
-        params = params_for_steps(model, params)
-    else:  # the first pass is as wide as the others: longrope chooses its factors by the width
-        width = capacity = min(capacity, max_len)
+    params = params_for_steps(model, params)
     rows = Prompts(
-        *pad_rows(prompts, width), keys, encoder_inputs,
-        _min_new_tokens(sampling, lengths) if stops else None,
+        *pad_rows(prompts, padded_width(max(lengths), model.config.max_len)), keys,
+        encoder_inputs, _min_new_tokens(sampling, lengths) if stops else None,
     )  # fmt: skip
     rules = TokenRules(
         end_tokens=stops, vocab_size=vocab_size, forbidden_tokens=forbidden,
@@ -147,10 +138,7 @@ def generate_stream(
     limits_repetition = sampling.repetition_penalty != 1 or sampling.no_repeat_ngram_size > 0
 
     def chunks() -> Iterator[list[np.ndarray]]:
-        state = prefill(
-            model, params, rows, capacity=capacity, use_cache=use_cache,
-            track_history=limits_repetition or not use_cache,
-        )  # fmt: skip
+        state = prefill(model, params, rows, capacity=capacity, track_history=limits_repetition)
         for produced in range(0, max_new_tokens, chunk_size):
             # Traced, so that a shorter last chunk does not recompile.
             limit = min(chunk_size, max_new_tokens - produced)

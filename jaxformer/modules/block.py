@@ -95,8 +95,7 @@ def check_block_output(
         kind = "none" if output.cache is None else "the cache that it was called with"
         raise ConfigError(
             "a block that is called with a cache must return its cache with the new tokens, got "
-            f"{kind} from {name}; return the one that its attention returns, or generate without "
-            "a cache: generate(..., use_cache=False)"
+            f"{kind} from {name}; return the one that its attention returns"
         )
     return output
 

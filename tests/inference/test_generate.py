@@ -173,10 +173,7 @@ def test_stream_gives_the_same_tokens_in_chunks(params, chunk_size):
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="a decision of XLA's CPU compiler")
 def test_loop_of_one_row_is_not_compiled_for_one_core(params):
     model, row = Decoder(CONFIG), jnp.ones((1, 4), jnp.int32)
-    prefill = functools.partial(
-        decoding_loop.prefill, model, capacity=8, track_history=False,
-        use_cache=True,
-    )  # fmt: skip
+    prefill = functools.partial(decoding_loop.prefill, model, capacity=8, track_history=False)
     prompts = decoding_loop.Prompts(row, jnp.array([4]), RNG[None], None, None)
     state = jax.eval_shape(prefill, params, prompts)
     lowered = decoding_loop.decode.lower(

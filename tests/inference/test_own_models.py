@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from jaxformer.config import (
-    BeamSearchConfig,
-    LongropeScalingConfig,
-    ModelConfig,
-    RotaryConfig,
-    SamplingConfig,
-)
+from jaxformer.config import BeamSearchConfig, ModelConfig, SamplingConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.inference import generate, generate_stream, translate, translate_stream
 from jaxformer.inference.decodable import with_automatic_attention
@@ -139,11 +133,6 @@ def test_attention_of_an_own_module_is_chosen_anew_for_decoding():
     assert model.config == dataclasses.replace(chunked, attention_implementation="auto")
 
 
-class NoCache(Subclass):
-    def hidden_states(self, tokens, *, lengths=None):
-        return super().hidden_states(tokens, lengths=lengths)
-
-
 class LostCache(Subclass):
     def hidden_states(self, tokens, *, cache=None, **inputs):
         return super().hidden_states(tokens, **inputs)
@@ -165,7 +154,7 @@ class SameCache(Subclass):
             ["got a Encoder", "with architecture 'decoder' or 'encoder_decoder'"],
         ),
         (LostCache(CONFIG), ["must return the given cache", "got no cache from a LostCache"]),
-        (SameCache(CONFIG), ["extended by the new tokens, got the same cache", "use_cache=False"]),
+        (SameCache(CONFIG), ["extended by the new tokens, got the same cache"]),
     ],
 )
 def test_what_cannot_be_decoded_with_is_refused_by_name(params, model, words):
@@ -175,48 +164,8 @@ def test_what_cannot_be_decoded_with_is_refused_by_name(params, model, words):
         assert word in str(error.value)
 
 
-def test_generation_without_a_cache_needs_none_and_equals_generation_with_one(params):
-    sampling = SamplingConfig(top_k=5, repetition_penalty=1.5, no_repeat_ngram_size=2)
-    options = {"max_new_tokens": NEW, "rng": RNG, "sampling": sampling, "stop_tokens": [7]}
-    expected = generate(Subclass(CONFIG), params, PROMPTS, **options)
-    rows = generate(NoCache(CONFIG), params, PROMPTS, **options, use_cache=False)
-    assert [row.tolist() for row in rows] == [row.tolist() for row in expected]
-    assert len({len(row) for row in rows}) > 1  # some end earlier
-
-
-def test_generation_without_a_cache_has_the_room_of_one_with_it():
-    """Longrope chooses its factors by the room, also for the first token."""
-    scaling = LongropeScalingConfig(
-        factor=4.0, original_max_len=16, short_factor=(1.0, 1.0), long_factor=(4.0, 30.0)
-    )
-    config = dataclasses.replace(
-        CONFIG, max_len=128, init_std=2.0, positions=RotaryConfig(scaling=scaling)
-    )
-    params, prompts = random_params(config), np.random.default_rng(0).integers(0, VOCAB, (40, 9))
-    with_cache, without = (
-        generate(
-            Decoder(config), params, prompts.tolist(), max_new_tokens=1, rng=RNG, sampling=GREEDY,
-            use_cache=use_cache,
-        )
-        for use_cache in (True, False)
-    )  # fmt: skip
-    np.testing.assert_array_equal(without, with_cache)
-
-
-def test_generation_from_sources_without_a_cache_equals_generation_with_one():
-    params = {"inner": random_translators.random_params(SEPARATE)}
-    options = {"sources": [[2, 3, 4, 5], [7]], "max_new_tokens": NEW, "rng": RNG}
-    cached, uncached = (
-        generate(Translator(SEPARATE), params, [[START]] * 2, **options, use_cache=use_cache)
-        for use_cache in (True, False)
-    )
-    assert [row.tolist() for row in uncached] == [row.tolist() for row in cached]
-
-
 def test_streams_check_their_arguments_at_the_call(params):
     with pytest.raises(DataError, match="prompt 0 is empty"):
         generate_stream(Subclass(CONFIG), params, [[]], max_new_tokens=NEW, rng=RNG)
     with pytest.raises(DataError, match="source 0 is empty"):
         translate_stream(Translator(SEPARATE), {}, [[]], start_token=START, end_tokens=[END])
-    with pytest.raises(ConfigError, match="use_cache must be"):
-        generate_stream(Subclass(CONFIG), params, [[1]], max_new_tokens=1, rng=RNG, use_cache=0)

@@ -91,7 +91,7 @@ def no_structure(query, key, value):
         (decode(attention_fn=lambda query, key, value, **_: None), ShapeError,
          "attention_fn must return", "NoneType"),
         (decode(block=KeptCache, inputs={"cache": init_cache(CONFIG, B, CAPACITY)}), ConfigError,
-         "got the cache that it was called with from KeptCache", "use_cache=False"),
+         "got the cache that it was called with from KeptCache"),
         (decode(block=functools.partial(Block, attention=ArrayAttention)), ConfigError,
          "attention of a Block must", "from ArrayAttention", "MultiHeadOutput(output, cache)"),
         (decode(dataclasses.replace(CONFIG, layers=PATTERN)), ConfigError,
