@@ -7,128 +7,8 @@ import jax.numpy as jnp
 
 from jaxformer.config import SamplingConfig
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.functional.checks import check_axes, check_dtype, check_int, check_rng, static_number
+from jaxformer.functional.checks import check_axes, check_dtype, check_rng
 from jaxformer.functional.dtypes import widened
-
-
-def penalize_repetition(logits: jax.Array, seen: jax.Array, penalty: float) -> jax.Array:
-    """Repetition penalty: makes tokens that are already in the row less likely.
-
-    Args:
-        logits: float `[..., V]`.
-        seen: bool `[..., V]`, whether the token is already in the row.
-        penalty: divides positive and multiplies negative logits; positive.
-
-    Returns:
-        float `[..., V]`.
-
-    Raises:
-        ConfigError: penalty is not positive and finite.
-        ShapeError: the shapes do not fit.
-
-    References:
-        Keskar et al., "CTRL", 2019, section 4.1.
-
-    Example:
-        >>> penalize_repetition(jnp.array([2.0, -2.0, 2.0]), jnp.array([1, 1, 0]) > 0, 2.0).tolist()
-        [1.0, -4.0, 2.0]
-    """
-    _check_logits(logits)
-    check_dtype("seen", seen, "bool")
-    if seen.shape != logits.shape:
-        raise ShapeError(
-            f"seen must have the shape of logits, {logits.shape}, got {seen.shape}; broadcast it "
-            "with jnp.broadcast_to"
-        )
-    penalty = static_number("penalty", penalty)
-    if penalty <= 0:
-        raise ConfigError(f"penalty must be positive, got {penalty}; 1 changes nothing")
-    return jnp.where(seen, jnp.where(logits > 0, logits / penalty, logits * penalty), logits)
-
-
-def keep_top_k(logits: jax.Array, k: int) -> jax.Array:
-    """Top-k filter: sets all but the k largest logits to -inf; keeps ties with the k-th.
-
-    Args:
-        logits: float `[..., V]`.
-        k: number of logits to keep, positive; V or more keeps all.
-
-    Returns:
-        float `[..., V]`.
-
-    Raises:
-        ConfigError: k is not a positive int.
-        ShapeError: the shapes do not fit.
-
-    Example:
-        >>> keep_top_k(jnp.array([1.0, 3.0, 2.0]), 2).tolist()
-        [-inf, 3.0, 2.0]
-    """
-    _check_logits(logits)
-    check_int("k", k, 1)
-    smallest = jax.lax.top_k(logits, min(k, logits.shape[-1]))[0][..., -1:]
-    return jnp.where(logits < smallest, -jnp.inf, logits)
-
-
-def keep_top_p(logits: jax.Array, p: float) -> jax.Array:
-    """Nucleus (top-p) filter: keeps the fewest most probable tokens that sum to p; keeps ties.
-
-    Args:
-        logits: float `[..., V]`.
-        p: probability to keep, in [0, 1]; 0 keeps the most probable token.
-
-    Returns:
-        float `[..., V]`, the others -inf.
-
-    Raises:
-        ConfigError: p is out of range.
-        ShapeError: the shapes do not fit.
-
-    References:
-        Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020.
-
-    Example:
-        >>> jnp.isfinite(keep_top_p(jnp.log(jnp.array([0.25, 0.625, 0.125])), 0.75)).tolist()
-        [True, True, False]
-    """
-    _check_logits(logits)
-    if _keeps_all("keep_top_p", p, neutral=1):
-        return logits
-    descending = -jnp.sort(-logits, axis=-1)
-    # In half precision, a sum of many probabilities would stop growing before it reaches p.
-    probabilities = jax.nn.softmax(widened(descending), axis=-1)
-    before = jnp.cumsum(probabilities, axis=-1) - probabilities
-    # A token stays if those before it do not reach p; the first always stays.
-    smallest = jnp.where(before < p, descending, descending[..., :1]).min(axis=-1, keepdims=True)
-    return jnp.where(logits < smallest, -jnp.inf, logits)
-
-
-def keep_min_p(logits: jax.Array, p: float) -> jax.Array:
-    """Min-p filter: keeps tokens at least p times as probable as the most probable one.
-
-    Args:
-        logits: float `[..., V]`.
-        p: ratio to the largest probability, in [0, 1].
-
-    Returns:
-        float `[..., V]`, the others -inf.
-
-    Raises:
-        ConfigError: p is out of range.
-        ShapeError: the shapes do not fit.
-
-    References:
-        Nguyen et al., "Turning Up the Heat: Min-p Sampling", 2024.
-
-    Example:
-        >>> jnp.isfinite(keep_min_p(jnp.log(jnp.array([0.5, 0.375, 0.125])), 0.5)).tolist()
-        [True, True, False]
-    """
-    _check_logits(logits)
-    if _keeps_all("keep_min_p", p, neutral=0):
-        return logits
-    threshold = widened(logits.max(axis=-1, keepdims=True)) + math.log(p)
-    return jnp.where(logits < threshold, -jnp.inf, logits)
 
 
 def sample(
@@ -158,7 +38,9 @@ def sample(
     """
     if not isinstance(sampling, SamplingConfig):
         raise ConfigError(f"sampling must be a SamplingConfig, got {sampling!r}")
-    _check_logits(logits, "B V")
+    check_dtype("logits", logits, "floating")
+    if check_axes("logits", logits, "B V")["V"] == 0:
+        raise ShapeError(f"logits must have at least one token, got shape {logits.shape}")
     if not hasattr(rngs, "dtype") or rngs.shape[:1] != logits.shape[:1]:
         got = rngs.shape if hasattr(rngs, "shape") else type(rngs).__name__
         raise ShapeError(
@@ -174,6 +56,8 @@ def sample(
     # In half precision, many tokens would draw the same noise, and the first of them would win.
     logits = widened(logits)
     if seen is not None:
+        check_dtype("seen", seen, "bool")
+        check_axes("seen", seen, "B V", {"B": logits.shape[0], "V": logits.shape[1]})
         logits = penalize_repetition(logits, seen, sampling.repetition_penalty)
     # XLA's maximum of some 4,000 logits on a CPU leaves out a NaN; argmax gives the index of one.
     token = jnp.argmax(logits, axis=-1)
@@ -184,18 +68,41 @@ def sample(
     return jnp.where(jnp.isfinite(largest), token, -1).astype(jnp.int32)
 
 
-def _check_logits(logits: jax.Array, axes: str = "... V") -> None:
-    """Raises ShapeError unless logits are floating, with these axes and at least one token."""
-    check_dtype("logits", logits, "floating")
-    if check_axes("logits", logits, axes)["V"] == 0:
-        raise ShapeError(f"logits must have at least one token, got shape {logits.shape}")
+def penalize_repetition(logits: jax.Array, seen: jax.Array, penalty: float) -> jax.Array:
+    """Makes tokens that are in the row, bool `[B, V]`, less likely (Keskar et al., CTRL, 2019)."""
+    return jnp.where(seen, jnp.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 
-def _keeps_all(name: str, p: float, *, neutral: float) -> bool:
-    """Whether a filter keeps all tokens; ConfigError unless p is a probability."""
-    if not 0 <= static_number("p", p) <= 1:
-        raise ConfigError(f"p of {name} must be in [0, 1], got {p}; {neutral} keeps all")
-    return p == neutral
+def keep_top_k(logits: jax.Array, k: int) -> jax.Array:
+    """Sets all but the k largest logits `[B, V]` to -inf; keeps ties with the k-th."""
+    smallest = jax.lax.top_k(logits, min(k, logits.shape[-1]))[0][..., -1:]
+    return jnp.where(logits < smallest, -jnp.inf, logits)
+
+
+def keep_top_p(logits: jax.Array, p: float) -> jax.Array:
+    """Keeps the fewest most probable tokens that sum to p, at least one; keeps ties.
+
+    Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020.
+    """
+    if p == 1:
+        return logits
+    descending = -jnp.sort(-logits, axis=-1)
+    probabilities = jax.nn.softmax(descending, axis=-1)
+    before = jnp.cumsum(probabilities, axis=-1) - probabilities
+    # A token stays if those before it do not reach p; the first always stays.
+    smallest = jnp.where(before < p, descending, descending[..., :1]).min(axis=-1, keepdims=True)
+    return jnp.where(logits < smallest, -jnp.inf, logits)
+
+
+def keep_min_p(logits: jax.Array, p: float) -> jax.Array:
+    """Keeps tokens at least p times as probable as the most probable one.
+
+    Nguyen et al., "Turning Up the Heat: Min-p Sampling", 2024.
+    """
+    if p == 0:
+        return logits
+    threshold = logits.max(axis=-1, keepdims=True) + math.log(p)
+    return jnp.where(logits < threshold, -jnp.inf, logits)
 
 
 def _draw(logits: jax.Array, rngs: jax.Array, sampling: SamplingConfig) -> jax.Array:

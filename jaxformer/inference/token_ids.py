@@ -15,19 +15,7 @@ from jaxformer.functional.checks import check_int, is_int
 def check_prompts(
     config: ModelConfig, prompts: Sequence[Sequence[int]], max_new_tokens: int
 ) -> list[int]:
-    """Checks prompts against the vocabulary and the context.
-
-    Args:
-        config: the decoder.
-        prompts: token ids.
-        max_new_tokens: maximum number of new tokens.
-
-    Returns:
-        The length of every prompt.
-
-    Raises:
-        DataError: a prompt is empty, has an unknown token, or is too long for the context.
-    """
+    """Length of every prompt; DataError if one is empty, unknown or too long for the context."""
     need = "a continuation needs at least one token"
     lengths = _row_lengths("prompt", prompts, config.vocab_size, need)
     if not lengths:
@@ -46,18 +34,7 @@ def check_prompts(
 
 
 def check_sources(config: ModelConfig, sources: Sequence[Sequence[int]]) -> list[int]:
-    """Checks sources against the vocabulary and context of the encoder.
-
-    Args:
-        config: the encoder-decoder.
-        sources: token ids.
-
-    Returns:
-        The length of every source.
-
-    Raises:
-        DataError: a source is empty, has an unknown token, or is longer than max_len.
-    """
+    """Length of every source; DataError if one is empty, unknown or longer than max_len."""
     need = "an encoder needs at least one token to read"
     lengths = _row_lengths("source", sources, config.encoder.vocab_size, need)
     for row, length in enumerate(lengths):

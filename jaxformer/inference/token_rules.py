@@ -9,8 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxformer.inference.ngrams import repeated_ngrams
-
 
 class TokenOptions(TypedDict, total=False):
     """Keyword arguments of `beam_search` and `translate` about single tokens.
@@ -96,3 +94,23 @@ def _forced(log_probs: jax.Array, token: int) -> jax.Array:
     """Log-probabilities that make one token certain; keeps NaN, so that it can be reported."""
     certain = jnp.where(jnp.arange(log_probs.shape[-1]) == token, 0.0, -jnp.inf)
     return jnp.where(jnp.isnan(log_probs), log_probs, certain[None])
+
+
+def repeated_ngrams(tokens: jax.Array, lengths: jax.Array, size: int, vocab_size: int) -> jax.Array:
+    """Next tokens that would complete an n-gram that a row already has, bool `[B, V]`."""
+    # Tokens int32 `[B, T]` of these lengths, `[B]`; the rest of each row is ignored. Paulus et al.,
+    # "A Deep Reinforced Model for Abstractive Summarization", 2018, section 2.5.
+    rows, places = len(tokens), tokens.shape[1] - size + 1  # where an n-gram can start
+    none = jnp.zeros((rows, vocab_size), bool)
+    if places < 1:
+        return none
+    # Whole n-grams end within the tokens so far, [B, places].
+    repeats = jnp.arange(places)[None] + size <= lengths[:, None]
+    for index in range(size - 1):
+        # Compares each of the n - 1 newest tokens with the same index of every n-gram.
+        newest = jnp.take_along_axis(
+            tokens, jnp.maximum(lengths - size + 1 + index, 0)[:, None], axis=1
+        )
+        repeats &= tokens[:, index : index + places] == newest
+    last = jnp.where(repeats, tokens[:, size - 1 :], vocab_size)  # out of range: dropped
+    return none.at[jnp.arange(rows)[:, None], last].set(True, mode="drop")

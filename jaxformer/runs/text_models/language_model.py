@@ -11,7 +11,8 @@ import numpy as np
 from jaxformer import text
 from jaxformer.config import ExperimentConfig, SamplingConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.inference import check_prompts, generate_stream
+from jaxformer.inference import generate_stream
+from jaxformer.inference.token_ids import check_prompts
 from jaxformer.interop import HuggingFaceChatTemplate, HuggingFaceModel
 from jaxformer.interop.generation_config import require_supported
 from jaxformer.models import AttentionMap, Decoder
