@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from jaxformer import config as c
-from jaxformer.models import TokenClassifier
+from jaxformer.models import SequenceClassifier
 from jaxformer.runs import Split, TableTask, TextModel, open_run, train_run
 from jaxformer.text import Corpus, Labelled
 from jaxformer.training import classification_loss
@@ -28,7 +28,7 @@ class Tagger(TextModel):
     @property
     def module(self):
         model = dataclasses.replace(self.config.model, num_classes=len(TAGS), pooling="none")
-        return TokenClassifier(model)
+        return SequenceClassifier(model)
 
     def loss(self, label_smoothing):
         return classification_loss(self.module, label_smoothing=label_smoothing)

@@ -2,7 +2,7 @@
 
 from jaxformer.functional.taps import Taps
 from jaxformer.models.attention_map import AttentionMap
-from jaxformer.models.classifier import DecoderClassifier, SequenceClassifier, TokenClassifier
+from jaxformer.models.classifier import SequenceClassifier
 from jaxformer.models.contexts import AttentionFunctions
 from jaxformer.models.decoder import Decoder, init_cache
 from jaxformer.models.encoder import Encoder, MaskedLanguageModel, PooledEncoder
@@ -18,7 +18,6 @@ __all__ = [
     "AttentionFunctions",
     "AttentionMap",
     "Decoder",
-    "DecoderClassifier",
     "Encoder",
     "EncoderDecoder",
     "EncoderDecoderInputs",
@@ -27,7 +26,6 @@ __all__ = [
     "PooledEncoder",
     "SequenceClassifier",
     "Taps",
-    "TokenClassifier",
     "Transformer",
     "TransformerInputs",
     "TransformerOutput",

@@ -44,7 +44,7 @@ class Decoder(Transformer):
         if self.config.num_classes is not None:
             raise ConfigError(
                 "a Decoder predicts tokens, got num_classes="
-                f"{self.config.num_classes}; remove it, or use a DecoderClassifier"
+                f"{self.config.num_classes}; remove it, or use a SequenceClassifier"
             )
         super().setup()
 

@@ -55,7 +55,7 @@ def classification_loss(model: SequenceClassifier, *, label_smoothing: float = 0
     """Cross-entropy of a classifier's logits, as a function for `fit`.
 
     Args:
-        model: the model: a `SequenceClassifier`, or a `TokenClassifier`.
+        model: the model.
         label_smoothing: fraction of the target distribution spread evenly over the classes.
 
     Returns:

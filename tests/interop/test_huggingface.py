@@ -22,7 +22,7 @@ from jaxformer.config import (
 from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.interop import FAMILIES, HuggingFaceModel, load_huggingface, save_huggingface
 from jaxformer.interop.safetensors import Tensor
-from jaxformer.models import Decoder, DecoderClassifier
+from jaxformer.models import Decoder, SequenceClassifier
 from jaxformer.storage import write_whole
 from tests.interop.golden import read_golden
 
@@ -222,7 +222,7 @@ def test_family_that_is_preferred_is_written_where_it_can(tmp_path):
 
 def test_classes_are_loaded_and_saved_by_name(tmp_path):
     config = dataclasses.replace(SMALL, num_classes=3, pooling="last", output_bias=False)
-    params = DecoderClassifier(config).init_params(jax.random.key(0))
+    params = SequenceClassifier(config).init_params(jax.random.key(0))
     model = HuggingFaceModel(
         config, params, class_names=("bad", "good", "so-so"),
         problem_type="multi_label_classification",

@@ -12,13 +12,11 @@ from jaxformer.errors import ConfigError
 from jaxformer.functional import pool
 from jaxformer.models import (
     Decoder,
-    DecoderClassifier,
     Encoder,
     EncoderDecoder,
     MaskedLanguageModel,
     PooledEncoder,
     SequenceClassifier,
-    TokenClassifier,
 )
 from tests import numpy_transformer as reference
 from tests.models.compiled import apply_on_host as apply
@@ -35,8 +33,6 @@ from tests.models.test_encoder import (
     B,
     T,
 )
-
-TOKEN_CLASSES = {"num_classes": 3, "pooling": "none"}
 
 
 @pytest.fixture(scope="module")
@@ -212,11 +208,8 @@ def test_encoder_of_a_classifier_scores_no_tokens():
         (MaskedLanguageModel, {"num_classes": 2}, "got num_classes=2; remove it, or use a Sequ"),
         (SequenceClassifier, {}, "num_classes must be set to build a classifier"),
         (Decoder, {}, "needs architecture 'decoder', got 'encoder'"),
-        (Decoder, {"architecture": "decoder", "num_classes": 3}, "or use a DecoderClassifier"),
-        (SequenceClassifier, TOKEN_CLASSES, "another pooling, or use a TokenClassifier"),
-        (TokenClassifier, {"num_classes": 3}, "got pooling='mean'; set pooling='none', or use a S"),
-        (DecoderClassifier, {}, "needs architecture 'decoder', got 'encoder'"),
-        (DecoderClassifier, {"architecture": "decoder"}, "num_classes must be set to build a"),
+        (Decoder, {"architecture": "decoder", "num_classes": 3}, "or use a SequenceClassifier"),
+        (SequenceClassifier, {"architecture": "encoder_decoder", "num_classes": 3}, "encoder"),
         (Encoder, {"vocab_size": None}, "vocab_size must be set"),
         (EncoderDecoder, {}, "needs architecture 'encoder_decoder', got 'encoder'"),
     ],

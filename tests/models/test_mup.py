@@ -19,7 +19,7 @@ from jaxformer.config import (
 )
 from jaxformer.errors import ConfigError
 from jaxformer.interop import HuggingFaceModel, load_huggingface, save_huggingface
-from jaxformer.models import Decoder, DecoderClassifier, EncoderDecoder
+from jaxformer.models import Decoder, EncoderDecoder, SequenceClassifier
 from jaxformer.training import language_model_loss, make_optimizer, mup_factors
 from jaxformer.training import losses as losses_module
 
@@ -82,8 +82,8 @@ def test_a_kernel_whose_output_does_not_grow_shrinks_by_the_whole_ratio():
     config = dataclasses.replace(NARROW, num_classes=3, head_dim=8, num_kv_heads=1)
     mup = MupConfig(d_model=16, num_heads=2, num_kv_heads=1, head_dim=8)
     wide = dataclasses.replace(config, d_model=256, num_heads=32, mup=mup)
-    base = spreads(parameters(config, DecoderClassifier))
-    wide_spreads = spreads(parameters(wide, DecoderClassifier))
+    base = spreads(parameters(config, SequenceClassifier))
+    wide_spreads = spreads(parameters(wide, SequenceClassifier))
     assert wide_spreads["class_kernel"] / base["class_kernel"] == pytest.approx(1 / 16, rel=0.2)
     key = "stack/layers/attention/key_kernel"
     assert wide_spreads[key] / base[key] == pytest.approx(1 / 16, rel=0.1)

@@ -9,7 +9,7 @@ import pytest
 
 from jaxformer.config import ModelConfig
 from jaxformer.functional import Products, cross_entropy
-from jaxformer.models import Decoder, TokenClassifier
+from jaxformer.models import Decoder, SequenceClassifier
 from jaxformer.training import (
     PmapRunner,
     SingleRunner,
@@ -218,7 +218,7 @@ def test_loss_of_token_classes_counts_each_token_that_has_a_label():
         architecture="encoder", vocab_size=5, num_classes=3, pooling="none", max_len=4,
         num_layers=1, d_model=4, num_heads=2,
     )  # fmt: skip
-    model, tokens, lengths = TokenClassifier(config), np.array([[1, 2, 3], [4, 0, 0]]), [3, 1]
+    model, tokens, lengths = SequenceClassifier(config), np.array([[1, 2, 3], [4, 0, 0]]), [3, 1]
     labels = np.array([[2, -1, 0], [1, -1, -1]])
     params = model.init_params(jax.random.key(0))
     batch = {"tokens": tokens, "lengths": jnp.array(lengths), "labels": labels}

@@ -17,12 +17,10 @@ from jaxformer.interop.families.mixtures import MIXTURE_FAMILIES
 from jaxformer.interop.families.t5 import T5_FAMILIES
 from jaxformer.models import (
     Decoder,
-    DecoderClassifier,
     EncoderDecoder,
     MaskedLanguageModel,
     PooledEncoder,
     SequenceClassifier,
-    TokenClassifier,
 )
 
 FAMILIES: Mapping[str, Family] = MappingProxyType({
@@ -40,8 +38,8 @@ MODEL_CLASSES: Mapping[ModelKind, Any] = MappingProxyType({
     "encoder_decoder": EncoderDecoder,
     "masked": MaskedLanguageModel,
     "classifier": SequenceClassifier,
-    "decoder_classifier": DecoderClassifier,
-    "token_classifier": TokenClassifier,
+    "decoder_classifier": SequenceClassifier,
+    "token_classifier": SequenceClassifier,
     "pooled": PooledEncoder,
 })  # fmt: skip
 """Module classes by kind of model."""
