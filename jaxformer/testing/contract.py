@@ -12,7 +12,6 @@ from jaxformer.testing.attention import (
     AttentionSizes,
     assert_scaled_dot_product,
     check_dtype,
-    check_permutation,
     check_precision,
     check_shape,
 )
@@ -63,7 +62,6 @@ _CHECKS: dict[str, Callable[[Attention, AttentionSizes], None]] = {
     "values": assert_scaled_dot_product,
     "grouped_heads": _grouped_heads,
     "value_width": _value_width,
-    "permutation": check_permutation,
     "precision": check_precision,
     "causal": assert_causal,
     "mask": check_mask,
@@ -86,7 +84,6 @@ def assert_attention_contract(
     | values | `assert_scaled_dot_product` |
     | grouped_heads | values, with fewer key heads than query heads |
     | value_width | values, with values and keys of different width |
-    | permutation | the order of keys has no effect, that of queries only orders the output |
     | precision | bfloat16 inputs have scores and softmax in float32 |
     | causal | `assert_causal` |
     | mask | a query attends to exactly the values that the mask allows (by gradient) |

@@ -98,14 +98,10 @@ def _cached_cause(
             "cached tokens; keys and values are written to the wrong slot; attention misses the "
             "newest token"
         )
-    if sizes[0] == 1:
-        return where + (
-            "one of these: the empty slots of the cache are attended to (hide those beyond its "
-            "length); positions do not start where those of the full pass do"
-        )
     return where + (
-        "a mistake inside the first chunk: its tokens need the causal mask among themselves, "
-        "and a position each; hide the empty slots of the cache"
+        "one of these: the empty slots of the cache are attended to (hide those beyond its "
+        "length); positions do not start where those of the full pass do; the tokens of a chunk "
+        "need the causal mask among themselves"
     )
 
 

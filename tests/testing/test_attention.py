@@ -16,11 +16,6 @@ def with_weights(query, key, value):
     return attention(query, key, value), query
 
 
-def reshaped_not_transposed(query, key, value):
-    output = attention(query, key, value)
-    return output.swapaxes(1, 2).reshape(output.shape)
-
-
 WRONG_VALUES = r"output\[b=.*differences.*"
 
 
@@ -34,21 +29,9 @@ WRONG_VALUES = r"output\[b=.*differences.*"
         ("shape", with_weights, r"got: +a tuple\n(.*\n).*weights returned"),
         ("dtype", lambda q, k, v: attention(q, k, v).astype(jnp.float32),
          r"got: +float32\n.*expected: +bfloat16\n.*not cast"),
-        ("permutation",
-         lambda q, k, v: attention(q, k + jnp.arange(7.0)[None, :, None, None], v), "of the keys"),
-        ("permutation", lambda q, k, v: attention(q - q[:, :1], k, v), "queries in another order"),
-        ("permutation", reshaped_not_transposed, "a reshape mixes time with heads"),
         ("precision", lambda q, k, v: attention(q, k, v, dtype=q.dtype), "softmax in bfloat16;"),
         ("values", lambda q, k, v: attention(q, k, v, scale=1.0),
          WRONG_VALUES + "the scores are not scaled; .*exactly"),
-        ("values", lambda q, k, v: attention(q, k, v, scale=1 / 16),
-         WRONG_VALUES + "by 1 / head_dim, should be by"),
-        ("values", lambda q, k, v: attention(q, k, v, scale=96**-0.5),
-         WRONG_VALUES + r"by 1 / sqrt\(num_heads \* head_dim\), should"),
-        ("values", lambda q, k, v: attention(q, k, v, axis=2),
-         WRONG_VALUES + "the softmax runs over the queries"),
-        ("values", lambda q, k, v: attention(q, k, v, axis=1),
-         WRONG_VALUES + "the softmax runs over the heads"),
         ("values",
          lambda q, k, v: attention(q, jnp.tile(k, (1, 1, 3, 1)), jnp.tile(v, (1, 1, 3, 1))),
          WRONG_VALUES + "query head n uses key head n % K, should"),
@@ -81,7 +64,6 @@ def test_values_check_is_as_strict_as_the_dtype_allows():
     [
         ({"batch_size": 1}, "batch_size must be at least 2, got 1"),
         ({"num_heads": 6, "num_kv_heads": 4}, "num_heads=6 and num_kv_heads=4"),
-        ({"dtype": "int32"}, "dtype must be a floating dtype, got 'int32'"),
     ],
 )
 def test_sizes_that_could_not_tell_right_from_wrong_are_refused(sizes, message):

@@ -1,3 +1,5 @@
+import re
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -18,7 +20,7 @@ def test_contract_reports_the_three_claims_that_jax_nn_breaks_and_no_others():
         assert_attention_contract(jax.nn.dot_product_attention)
     message = str(caught.value)
     assert message.startswith(
-        "3 of 12 claims of the attention contract do not hold\n\nvalue width: "
+        "3 of 11 claims of the attention contract do not hold\n\nvalue width: "
     )
     assert "pass without=('value_width',)" in message
     assert message.count("likely cause:") == 3
@@ -43,23 +45,23 @@ def test_contract_checks_every_claim_and_leaves_out_what_it_is_told():
     def fails_all(query, key, value, *, mask=None, is_causal=False):
         return (query + jnp.nan).astype(jnp.float32)
 
-    with pytest.raises(AssertionError, match="8 of 12 claims") as caught:
+    with pytest.raises(AssertionError, match="7 of 11 claims") as caught:
         assert_attention_contract(fails_all)
-    assert str(caught.value).count("likely cause:") == 8
+    assert str(caught.value).count("likely cause:") == 7
     for claim in ("dtype", "padding"):
         with pytest.raises(AssertionError, match=f"1 of 1 claims(.*\n)*{claim}: "):
             check(claim, fails_all)
 
 
 def test_contract_stops_at_a_wrong_shape():
-    with pytest.raises(AssertionError, match=r"1 of 12 claims(.*\n)*shape: .*(.*\n)*.*back behind"):
+    with pytest.raises(AssertionError, match=r"1 of 11 claims(.*\n)*shape: .*(.*\n)*.*back behind"):
         assert_attention_contract(lambda *args, **kw: attention(*args, **kw).swapaxes(1, 2))
 
 
 @pytest.mark.parametrize(
     ("low", "flipped", "failures", "cause"),
     [
-        (-5.0, False, 2, "the mask lowers the scores, but not far enough"),
+        (-5.0, False, 2, "(the mask|nothing) is .*not low enough"),
         (-1e30, True, 1, "the mask is inverted"),
     ],
 )
@@ -80,7 +82,7 @@ def test_contract_names_one_cause_of_a_wrong_mask(low, flipped, failures, cause)
     message = rf"^{failures} of 4 claims .*left out; padding, empty_rows not reached\)"
     with pytest.raises(AssertionError, match=message) as caught:
         assert_attention_contract(wrong, without=lacks)
-    assert str(caught.value).count(f"likely cause: {cause}") == failures
+    assert len(re.findall(f"likely cause: {cause}", str(caught.value))) == failures
 
 
 @pytest.mark.parametrize("without", [("masks",), "mask", ATTENTION_CLAIMS])

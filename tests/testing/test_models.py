@@ -60,28 +60,18 @@ def leaks_without_gradient(x):
     return running_mean(x) + 0.1 * jnp.sign(jnp.roll(x, -2, axis=1))
 
 
-def leaks_by_gradient_only(x):
-    return running_mean(x) + 1e-9 * x.sum(axis=1, keepdims=True)
-
-
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
         (next_token_seen, "output at position 0, input at position 1; 6 such pairs in total\n"
          ".*relative change .*\n.*at most 1e-05\n.*off by one: it is s <= t . 1, should"),
-        (normalized_over_time, "every later position is visible: .*a mean, a normalization"),
+        (normalized_over_time, "an operation reaches later positions .a mean or normalization"),
         (leaks_without_gradient, "position 0, input at position 2"),
     ],
 )  # fmt: skip
 def test_model_causality_check_catches_leaks_from_tokens(broken, message):
     with pytest.raises(AssertionError, match=message):
         assert_model_is_causal(lambda tokens: broken(TABLE[tokens]), TOKENS)
-
-
-def test_model_causality_check_sees_by_gradient_what_is_below_its_tolerance():
-    assert_model_is_causal(lambda tokens: leaks_by_gradient_only(TABLE[tokens]), TOKENS)
-    with pytest.raises(AssertionError, match=r"\|d output / d input\| = .*e-09\n.*exactly 0"):
-        assert_model_is_causal(leaks_by_gradient_only, EMBEDDINGS)
 
 
 def test_model_causality_check_wants_the_past_as_far_as_it_should_reach():

@@ -88,7 +88,7 @@ def test_packing_check_names_positions_that_do_not_restart():
         assert_packing_invariant(functools.partial(model, restart=False), TOKENS, IDS)
     message = str(caught.value)
     assert "its place in the row (got: packed; expected: each document alone)" in message
-    assert "likely cause: the first document of every row is right, so positions" in message
+    assert "likely cause: positions continue through the row" in message
 
 
 def shifted(x, ids, positions):
@@ -107,18 +107,8 @@ def divided_by_the_row(x, ids, positions):
     return jnp.einsum("bnts,bsnh->btnh", same(ids) / x.shape[1], x)
 
 
-def global_first_key(x, ids, positions):
-    return attention(
-        x, x, x, mask=same(ids) | (jnp.arange(x.shape[1]) == 0)[None, None, None], is_causal=True
-    )
-
-
 def other_key_0(x, ids, positions):
     return attention(x, x.at[:, 0].multiply(3.0), x, mask=same(ids), is_causal=True)
-
-
-def leaks_by_gradient_only(x, ids, positions):
-    return x + 1e-9 * x.sum(axis=1, keepdims=True)
 
 
 @pytest.mark.parametrize(
@@ -128,10 +118,8 @@ def leaks_by_gradient_only(x, ids, positions):
          r"(.*\n)*.*one document influences the next"),
         (normalized_over_the_row, "a mean or normalization is computed over the whole row"),
         (padding_seen, r"input\[b=0, t=6\] of the padding; 18 such pairs"),
-        (divided_by_the_row, "depends on the length of the row: a mean or scale"),
-        (global_first_key, "3 such pairs in total(.*\n)*.*: attention treats key 0 of the"),
-        (other_key_0, r"use the given positions\), or attention treats key 0 specially"),
-        (leaks_by_gradient_only, r"\|d output / d input\| = .*e-09\n.*exactly 0\n"),
+        (divided_by_the_row, "depends on the length of the row"),
+        (other_key_0, r"use the given positions\), attention treats key 0 specially"),
     ],
 )  # fmt: skip
 def test_packing_check_names_the_mistake(broken, message):
