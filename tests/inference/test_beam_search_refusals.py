@@ -1,4 +1,4 @@
-"""What beam search refuses: options, arrays, and damaged logits, whose scores else are NaN."""
+"""What beam search refuses: options and arrays; damaged logits, whose scores are NaN."""
 
 import chex
 import jax
@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxformer.errors import ConfigError, DataError, ShapeError
+from jaxformer.errors import ConfigError, ShapeError
 from tests.inference.beams_by_hand import search_with
 
 
@@ -24,7 +24,6 @@ def uniform(tokens, cache):
         ({"forbidden_tokens": (1, None)}, r"forbidden_tokens\[1\] must be .* got None"),
         ({"beam_size": 0}, "beam_size must be positive, got beam_size=0"),
         ({"max_new_tokens": 0}, "max_new_tokens must be an int at least 1, got 0"),
-        ({"max_new_tokens": 10**12}, "max_new_tokens"),
         ({"max_new_tokens": 2.0}, "max_new_tokens must be an int at least 1, got 2.0"),
         ({"length_penalty": 63}, "length_penalty must be in -10 .. 10, got .*=63"),
         ({"vocab_size": "5"}, "vocab_size"),
@@ -58,11 +57,6 @@ def test_beam_search_refuses_impossible_options(options, message):
         (lambda t, c: jnp.zeros((4, 5)), (), [0, 1], "must return .logits, cache., got ShapeDtype"),
         (lambda t, c: (jnp.zeros((2, 5)), c), (), [0, 1], "logits must be \\[B\\*W=4, V\\], got"),
         (lambda t, c: (jnp.zeros((4, 5), int), c), (), [0, 1], "logits must be floating"),
-        (lambda t, c: (jnp.zeros((4, 5)), c[:-1]), [np.zeros(2)], [0, 1], "a cache like the one"),
-        (lambda t, c: (jnp.zeros((4, 5)), c + 0.5), np.zeros(2, int), [0, 1],
-         "cache int32\\(4,\\), got cache float32\\(4,\\)"),
-        (lambda t, c: (jnp.zeros((4, 5)), c[:2]), np.zeros(2), [0, 1],
-         "cache float32\\(4,\\), got cache float32\\(2,\\)"),
     ],
 )  # fmt: skip
 def test_beam_search_refuses_arrays_that_do_not_fit(step, cache, start, message):
@@ -99,16 +93,6 @@ def test_beam_search_scores_of_damaged_logits_are_nan(with_value, value):
     assert np.isnan(beams.scores[1]).all() and np.isnan(beams.log_probs[1]).all()
     for row in (0, 2):
         assert beams.scores[row].tolist() == beams.log_probs[row].tolist() == [0, -jnp.inf]
-
-
-@pytest.mark.parametrize("forced", [{}, {"forced_first_token": 1, "max_new_tokens": 1}])
-def test_beam_search_raises_where_logits_are_damaged_and_it_can(forced):
-    def step(tokens, cache):
-        return jnp.where(cache[:, None] == 1, jnp.nan, jnp.zeros((len(tokens), 3))), cache
-
-    with pytest.raises(DataError, match="logits of step_fn are NaN or \\+inf in row 1; the model"):
-        options = {"beam_size": 2, "max_new_tokens": 3, "end_tokens": [0], **forced}
-        search_with(step, np.arange(2), np.zeros(2, int), **options)
 
 
 def test_beam_search_ignores_logits_of_what_does_not_run(with_value):
