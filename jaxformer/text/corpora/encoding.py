@@ -22,7 +22,7 @@ from jaxformer.text.store.arrays import (
 )
 from jaxformer.text.store.store import Arrays, cache_path, filled_store
 from jaxformer.text.tables.table import Table, require_same_length, row_size
-from jaxformer.text.tokenizers.pieces import groups_of_size
+from jaxformer.text.tokenizers.texts import groups_of_size
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
 _LAYOUT = 10  # version of the layout in the cache; part of the names of folders

@@ -13,7 +13,7 @@ from jaxformer.text.sources.records import Counts, Row, has_records, read_field
 from jaxformer.text.store.arrays import IGNORE, Example
 from jaxformer.text.tables.table import Table
 from jaxformer.text.tokenizers.chat_templates import ASSISTANT, ChatTemplate, Message
-from jaxformer.text.tokenizers.pieces import require_texts
+from jaxformer.text.tokenizers.texts import require_texts
 
 _FIELD = "messages"
 _KEYS = ("role", "content")

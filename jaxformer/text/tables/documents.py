@@ -12,7 +12,7 @@ from jaxformer.storage import as_path
 from jaxformer.text.sources.files import BYTE_ORDER_MARK, decoded, not_utf8, opened
 from jaxformer.text.sources.records import Counts, Row, has_records, read_field
 from jaxformer.text.tables.table import Table
-from jaxformer.text.tokenizers.pieces import require_texts
+from jaxformer.text.tokenizers.texts import require_texts
 
 _PIECE = 2**17  # bytes of a text file read at a time
 # Shorter paragraphs and lines, such as headings, often repeat without leaking validation text.

@@ -11,10 +11,13 @@ import tokenizers
 
 from jaxformer.errors import DataError
 from jaxformer.storage import read_regular, write_whole
-from jaxformer.text.tokenizers.pieces import calls, can_cut, require_known, require_texts
 from jaxformer.text.tokenizers.spelling import continuing_copy, reading_copy
 from jaxformer.text.tokenizers.stream_decoder import StreamDecoder
+from jaxformer.text.tokenizers.texts import groups_of_size, require_known, require_texts
 from jaxformer.text.tokenizers.vocabulary import TokenRoles, Vocabulary
+
+# Characters of a call of the library, which takes about 180 bytes per token while it encodes.
+_CALL = 2**21
 
 
 class Tokenizer(Vocabulary):
@@ -48,11 +51,6 @@ class Tokenizer(Vocabulary):
         has_words = isinstance(tokenizer.model, tokenizers.models.WordLevel)
         is_closed = has_words and self.unknown is None and max(map(len, characters)) == 1
         self._characters = characters if is_closed else None
-
-    @functools.cached_property
-    def _can_cut(self) -> bool:
-        """Whether long texts may be cut; computed at the first use."""
-        return can_cut(self._reading)
 
     @functools.cached_property
     def _reading(self) -> tokenizers.Tokenizer:
@@ -142,13 +140,11 @@ class Tokenizer(Vocabulary):
         if not is_start:
             return self._continuing.encode_documents(texts)
         require_known(texts, self._characters)
-        ids: list[list[np.ndarray]] = [[] for _ in texts]
-        for group in calls(texts, self._can_cut):
-            texts_of_group = [piece for _, piece in group]
-            encodings = self._reading.encode_batch_fast(texts_of_group, add_special_tokens=False)
-            for (i, _), encoding in zip(group, encodings, strict=True):
-                ids[i].append(np.array(encoding.ids, np.int32))
-        return [self.with_rows(np.concatenate(parts)) for parts in ids]
+        ids = []
+        for group in groups_of_size(texts, len, _CALL):
+            encodings = self._reading.encode_batch_fast(group, add_special_tokens=False)
+            ids += [np.array(encoding.ids, np.int32) for encoding in encodings]
+        return list(map(self.with_rows, ids))
 
     def encode_pair(self, first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
         """Turns two texts that are read together, such as a query and a passage, into token ids.

@@ -1,15 +1,19 @@
 """Tokenizers of four kinds: characters, bytes, words and byte pairs; and added special tokens."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from jaxformer.errors import DataError
-from jaxformer.text.tokenizers.pieces import WORDS, pieces, require_texts
 from jaxformer.text.tokenizers.spelling import byte_letters
+from jaxformer.text.tokenizers.texts import require_texts
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 from jaxformer.text.tokenizers.vocabulary import END_OF_TEXT, UNKNOWN
+
+_WORDS = pre_tokenizers.Split(
+    tokenizers.Regex(r"\w+(?:['’]\w+)*|[^\w\s]"), behavior="removed", invert=True
+)
 
 # Byte pairs are merged only inside one match: an English contraction; a word, number or run of
 # signs, each with the space before it; or other whitespace.
@@ -87,15 +91,15 @@ def train_word(texts: Sequence[str], vocab_size: int | None = None) -> Tokenizer
             f"text and one word, got {vocab_size}; leave it out to keep every word"
         )
     counter = tokenizers.Tokenizer(models.WordLevel({}))
-    counter.pre_tokenizer = WORDS
+    counter.pre_tokenizer = _WORDS
     trainer = trainers.WordLevelTrainer(
         vocab_size=2**31 if vocab_size is None else vocab_size - 2, show_progress=False
     )
-    counter.train_from_iterator(_pieces(texts), trainer)
+    counter.train_from_iterator(texts, trainer)
     words: dict[str, int] = counter.get_vocab()
     vocab = {UNKNOWN: 0} | {word: i + 1 for word, i in words.items()}
     tokenizer = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token=UNKNOWN))
-    tokenizer.pre_tokenizer = WORDS
+    tokenizer.pre_tokenizer = _WORDS
     tokenizer.decoder = decoders.Sequence(
         [
             # No word begins with this prefix, so every token but the first gets a space before it.
@@ -154,7 +158,7 @@ def train_bpe(texts: Sequence[str], vocab_size: int) -> Tokenizer:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_pieces(texts), trainer)
+    tokenizer.train_from_iterator(texts, trainer)
     return _with_end_of_text(tokenizer)
 
 
@@ -189,10 +193,6 @@ def with_special_tokens(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer
 def _with_end_of_text(tokenizer: tokenizers.Tokenizer) -> Tokenizer:
     tokenizer.add_special_tokens([END_OF_TEXT])
     return Tokenizer(tokenizer)
-
-
-def _pieces(texts: Sequence[str]) -> Iterator[str]:
-    return (piece for text in texts for piece in pieces(text))
 
 
 def _require_training_texts(texts: Sequence[str]) -> None:

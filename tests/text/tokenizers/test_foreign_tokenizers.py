@@ -8,7 +8,6 @@ import tokenizers
 
 from jaxformer.errors import DataError
 from jaxformer.text import Tokenizer, TokenRoles
-from jaxformer.text.tokenizers import pieces
 from tests.text.foreign_tokenizers import END, FOREIGN, TEXT, foreign_json, library_tokenizer
 from tests.text.tokenizers.test_tokenizers import with_mask
 
@@ -21,9 +20,8 @@ def read(name):
 
 
 @every_tokenizer
-def test_long_text_has_the_tokens_that_the_library_gives_it(name, monkeypatch):
-    """Though it is encoded in pieces where that is possible, and some files ask for less of it."""
-    monkeypatch.setattr(pieces, "_PIECE", 10)
+def test_long_text_has_the_tokens_that_the_library_gives_it(name):
+    """Though some files ask for less of it."""
     ids = read(name).encode(TEXT * 4)
     assert ids.tolist() == library_tokenizer(name).encode(TEXT * 4, add_special_tokens=False).ids
 
@@ -58,22 +56,6 @@ def test_text_in_two_pieces_has_the_tokens_of_the_whole(name, words):
         ids = [tokenizer.encode(first), *tokenizer.encode_documents([second], is_start=False)]
         whole = library.encode(first + second, add_special_tokens=False).ids
         assert np.concatenate(ids).tolist() == whole
-
-
-@pytest.mark.parametrize("name", FOREIGN)
-def test_text_is_cut_where_no_token_spans_the_cut(name):
-    assert pieces.can_cut(library_tokenizer(name)) == (name != "llama 2")
-
-
-def test_text_is_not_cut_where_tokens_span_words_or_pieces_would_get_a_prefix():
-    library = library_tokenizer("gpt2")
-    library.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
-        add_prefix_space=False, use_regex=False
-    )
-    assert not pieces.can_cut(library)
-    library = library_tokenizer("t5")
-    library.normalizer = tokenizers.normalizers.Prepend("x")
-    assert not pieces.can_cut(library)
 
 
 @every_tokenizer

@@ -15,7 +15,6 @@ from jaxformer.text import (
     train_word,
     with_special_tokens,
 )
-from jaxformer.text.tokenizers import pieces
 
 TEXT = "Work, for the night (it is dark) is coming: we'll work 37 hours.\n\n\tÜber — 東京 😀\n"
 # Texts that are hard on a tokenizer beside what Hypothesis finds by itself.
@@ -46,7 +45,6 @@ def reloaded(tokenizer):
 
 
 BYTE, BPE = byte_tokenizer(), train_bpe([TEXT * 3], vocab_size=307)
-SPACES = train_bpe(["a   b \n\n  c\n\n\n " * 7], vocab_size=307)
 CHARACTER, WORD = train_character([TEXT]), train_word([TEXT])
 MASKED = with_mask(BPE)
 LOSSLESS = {
@@ -96,16 +94,6 @@ def test_encode_documents_equals_encode_of_each(tokenizer):
     texts = ["work", "", "night is", "coming\n" * 5]
     together = tokenizer.encode_documents(texts)
     assert [ids.tolist() for ids in together] == [tokenizer.encode(t).tolist() for t in texts]
-
-
-@settings(deadline=None, max_examples=100)
-@given(text=st.text(alphabet="ab .,'\n\t\x1c\u00a0é東1l") | TEXTS)
-def test_pieces_have_the_tokens_of_the_whole_text(text):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces, "_PIECE", 2)
-        assert "".join(pieces.pieces(text)) == text
-        cut = [tokenizer.encode(text).tolist() for tokenizer in (BYTE, BPE, SPACES, WORD)]
-    assert cut == [tokenizer.encode(text).tolist() for tokenizer in (BYTE, BPE, SPACES, WORD)]
 
 
 @pytest.mark.parametrize("tokenizer", ALL.values(), ids=ALL)
