@@ -1,11 +1,9 @@
 """Encoding a corpus: its rows, group by group in constant memory, as tokens or examples."""
 
-import collections
-import concurrent.futures
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +26,6 @@ from jaxformer.text.tokenizers.tokenizer import Tokenizer
 _LAYOUT = 10  # version of the layout in the cache; part of the names of folders
 _GROUP = 2**21  # bytes of text that are encoded at a time
 
-Result = TypeVar("Result")
 Group = list[tuple[Row, bool]]
 """Rows, each with whether it is for validation."""
 
@@ -73,7 +70,7 @@ def prepare_documents(
         ([115, 111, 109, 101], 9)
     """
 
-    def encode(group: Group) -> list[np.ndarray]:
+    def encoded(group: Group) -> list[np.ndarray]:
         starts = [row.columns[0] for row, _ in group if row.is_start]
         continued = [row.columns[0] for row, _ in group if not row.is_start]
         firsts = iter(tokenizer.encode_documents(starts))
@@ -83,9 +80,8 @@ def prepare_documents(
     def fill(append: Callable[[Arrays], None]) -> dict[str, int]:
         writers = {side: _DocumentWriter(tokenizer) for side in ("train", "validation")}
         last = None
-        # Two at a time: the library's threads work while arrays are made of another group.
-        for group, encoded in _encoded_groups(corpus, encode, on_progress, threads=2):
-            for (row, is_validation), tokens in zip(group, encoded, strict=True):
+        for group in _groups(corpus, on_progress):
+            for (row, is_validation), tokens in zip(group, encoded(group), strict=True):
                 side = "validation" if is_validation else "train"
                 # A document that goes on on the other side begins anew there.
                 writers[side].add(tokens, row_size(row), is_start=row.is_start or side != last)
@@ -209,14 +205,11 @@ def prepare_rows(
     Without a cache, examples stay in memory; `on_progress` gets the bytes of text done so far.
     """
 
-    def encode_group(group: Group) -> tuple[Table, Sequence[Example | None]] | None:
-        table = corpus.table.of_rows(row for row, is_validation in group if not is_validation)
-        return None if table is None else (table, encode(table))
-
     def fill(append: Callable[[Arrays], None]) -> dict[str, Any]:
         counts = Counts(**dataclasses.asdict(corpus.counts))
-        for _, encoded in _encoded_groups(corpus, encode_group, on_progress, threads=1):
-            if encoded and (fitting := fitting_rows(*encoded, max_len, counts)):
+        for group in _groups(corpus, on_progress):
+            rows = corpus.table.of_rows(row for row, is_validation in group if not is_validation)
+            if rows and (fitting := fitting_rows(rows, encode(rows), max_len, counts)):
                 append(ExampleArrays.of(list(fitting.values())).arrays)
         return dataclasses.asdict(counts)
 
@@ -229,30 +222,10 @@ def prepare_rows(
     return ExampleArrays(arrays), counts
 
 
-def _encoded_groups(
-    corpus: Corpus,
-    encode: Callable[[Group], Result],
-    on_progress: Callable[[int], None],
-    *,
-    threads: int,
-) -> Iterator[tuple[Group, Result]]:
-    """Groups of rows with what `encode` makes of each, in threads, while the next ones are read."""
+def _groups(corpus: Corpus, on_progress: Callable[[int], None]) -> Iterator[Group]:
+    """Groups of rows, each of which is encoded before the next one is read."""
     done = 0
-    groups = groups_of_size(corpus.read(), lambda item: row_size(item[0]), _GROUP)
-    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        for group, future in _ahead(
-            threads, ((group, pool.submit(encode, group)) for group in groups)
-        ):
-            on_progress(done)
-            yield group, future.result()
-            done += _GROUP  # or a few more
-
-
-def _ahead(count: int, items: Iterable[Result]) -> Iterator[Result]:
-    """The items, of which `count` are made before each is needed."""
-    waiting = collections.deque[Result]()
-    for item in items:
-        waiting.append(item)
-        if len(waiting) > count:
-            yield waiting.popleft()
-    yield from waiting
+    for group in groups_of_size(corpus.read(), lambda item: row_size(item[0]), _GROUP):
+        on_progress(done)
+        yield group
+        done += _GROUP  # or a few more
