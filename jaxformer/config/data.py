@@ -29,10 +29,9 @@ _FILES = ("files", "tokens", "conversations", "pairs", "labelled")
 READERS = {
     "paths": _FILES,
     "validation_paths": ("python", *_FILES),
-    "validation_fraction": ("python", *_FILES),
+    "validation_fraction": ("python", "files", "conversations", "pairs", "labelled"),
     "field": ("files",),
     "errors": ("files", "conversations"),
-    "dtype": ("tokens",),
     "cache": ("python", *_FILES),
     "packing": ("python", "files", "tokens"),
     "synthetic": ("copy", "reverse", "sort"),
@@ -116,8 +115,6 @@ class DataConfig(Config):
             "jaxformer[gcs]"`).
         field: name, for "files", of the JSON key, or the Parquet or Arrow column, that holds the
             text.
-        dtype: type of the numbers of .bin files without a header, for "tokens". With "auto", they
-            are read as uint32 if every second uint16 is zero or nearly so, and else as uint16.
         errors: what happens to a record of "files" or "conversations" that cannot be read, such as
             a line that is not UTF-8: "strict" stops with an error; "skip" leaves it out, and
             reports how many were left out and the first of them.
@@ -125,10 +122,9 @@ class DataConfig(Config):
             with validation_paths. Documents, rows and parts of at most 128 KiB of text files are
             ordered by a hash of their text, and the first ones are used for validation. The
             fraction is of the bytes for "files" and "python" (one text is cut to match it), and of
-            the rows for "pairs", "labelled" and "conversations". For "tokens", the last tokens are
-            used.
+            the rows for "pairs", "labelled" and "conversations".
         validation_paths: files or glob patterns of validation data, in the formats of paths; if
-            empty, validation_fraction of the data is used.
+            empty, validation_fraction of the data is used. "tokens" need them.
         template: how conversations become tokens: "chatml", with the special tokens `<|im_start|>`
             and `<|im_end|>` around each message; or "plain", with headings of ordinary text, for a
             tokenizer without these tokens.
@@ -150,7 +146,6 @@ class DataConfig(Config):
     source: SourceName = "files"
     paths: tuple[str, ...] = ()
     field: str = "text"
-    dtype: Literal["auto", "uint16", "uint32"] = "auto"
     errors: Literal["strict", "skip"] = "strict"
     validation_fraction: BetweenZeroAndOne = 0.1
     validation_paths: tuple[str, ...] = ()

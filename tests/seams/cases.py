@@ -76,7 +76,7 @@ def tokens() -> dict[str, Any]:
     for index in range(3):
         stream = text.build_stream(TEXTS[index::3], tokenizer)
         np.save(pathlib.Path(f"{index}.npy"), stream.tokens.astype(np.uint16))
-    return {"source": "tokens", "paths": ("*.npy",)}
+    return {"source": "tokens", "paths": ("[01].npy",), "validation_paths": ("2.npy",)}
 
 
 def pairs() -> dict[str, Any]:

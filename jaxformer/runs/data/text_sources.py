@@ -126,9 +126,7 @@ def check_tokens(
             "got a tokenizer without an end of text; set tokenizer.end_of_text, or "
             "data.packing to 'windows'"
         )
-    total = sum(part.tokens.nbytes for part in files.ranges)
-    with byte_progress("checking tokens", total) as update:
-        return check_token_files(files, tokenizer, cache_dir(config), on_progress=update)
+    return check_token_files(files, tokenizer, cache_dir(config))
 
 
 def read_sources(config: DataConfig) -> Sources:
@@ -166,26 +164,20 @@ def _read_documents(config: DataConfig) -> TextSource:
 
 def _read_tokens(config: DataConfig) -> TextSource:
     """Maps token files for training and validation."""
-    if not config.paths:
+    if not (config.paths and config.validation_paths):
         raise ConfigError(
-            "data.source 'tokens' needs data.paths: .bin or .npy files of token ids; for example "
-            "--data.paths train.bin --data.validation-paths val.bin"
+            "data.source 'tokens' needs data.paths and data.validation_paths: .bin or .npy files "
+            "of token ids; for example --data.paths train.bin --data.validation-paths val.bin"
         )
-    files = text.map_token_files(text.text_files(config.paths), dtype=config.dtype)
-    first, dtype = files.ranges[0], config.dtype
-    report: tuple[str, ...] = ()
-    if first.is_raw and dtype == "auto":
-        dtype = "uint32" if first.tokens.itemsize == 4 else "uint16"
-        report = (f"tokens: '{first.path}' has no header, and is read as {dtype}",)
-    if config.validation_paths:
-        require_other_files(config)
-        held_out = text.map_token_files(text.text_files(config.validation_paths), dtype=dtype)
-    else:
-        files, held_out = files.split(config.validation_fraction)
+    require_other_files(config)
+    files, held_out = (
+        text.map_token_files(text.text_files(paths))
+        for paths in (config.paths, config.validation_paths)
+    )
 
     def encode(
         tokenizer: text.Tokenizer, config: DataConfig
     ) -> tuple[text.TokenStream, text.TokenStream]:
         return check_tokens(files, tokenizer, config), check_tokens(held_out, tokenizer, config)
 
-    return TextSource(encode, report=report)
+    return TextSource(encode)

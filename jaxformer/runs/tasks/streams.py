@@ -202,7 +202,7 @@ class StreamTask(Task):
         """Reads and encodes files with the settings of the config."""
         data = self.config.data
         if data.source == "tokens":
-            files = text.map_token_files(text.text_files(paths), dtype=data.dtype)
+            files = text.map_token_files(text.text_files(paths))
             return {"": check_tokens(files, self.tokenizer, data)}
         corpus = scan_files(text.Documents, data, paths, field=data.field)
         return {"": encode_documents(corpus, self.tokenizer, data)[0]}

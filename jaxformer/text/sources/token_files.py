@@ -1,10 +1,9 @@
 """Token files that were made elsewhere: .bin and .npy, memory-mapped, and checked once."""
 
-import dataclasses
 import hashlib
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,72 +18,33 @@ _HEADER = 256  # int32 numbers at the start of an llm.c file: magic, version, nu
 # By magic: version and token type. The first is also the format of modded-nanogpt.
 _HEADERS = {20240520: (1, "<u2"), 20240801: (7, "<u4")}
 
-RawType = Literal["auto", "uint16", "uint32"]
-"""Type of the numbers of a .bin file without a header."""
-
-_SAMPLE = 2**16  # numbers from which the type is told
-_HIGH = 2**4  # upper halves of ids of a vocabulary of at most 2**20 are smaller
 _CHUNK = 2**22  # tokens read at a time
-_LAYOUT = 11  # version of what is remembered
+_LAYOUT = 12  # version of what is remembered
 _MAX_ID = 2**31 - 1  # tokens on devices are int32
+_SAMPLE = 2**16  # numbers from which wider ones are told
 
 
-class TokenRange(NamedTuple):
-    """A range of the tokens of one file."""
-
-    path: pathlib.Path
-    tokens: np.ndarray  # memory-mapped
-    start: int  # index of the first token in the file
-    is_raw: bool  # the file does not state the type of its tokens
-    state: FileState  # when it was mapped
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class TokenFiles:
+class TokenFiles(NamedTuple):
     """Tokens of files, concatenated and read lazily."""
 
-    ranges: tuple[TokenRange, ...]
+    arrays: tuple[np.ndarray, ...]  # memory-mapped, one of each file
+    states: tuple[FileState, ...]  # when they were mapped
 
     @property
     def tokens(self) -> np.ndarray | JoinedArray:
         """The tokens: integers [tokens], memory-mapped."""
-        arrays = [part.tokens for part in self.ranges]
-        return arrays[0] if len(arrays) == 1 else JoinedArray(arrays)
-
-    def split(self, validation_fraction: float) -> "tuple[TokenFiles, TokenFiles]":
-        """Splits off a share of the tokens, the last ones, for validation."""
-        total = sum(part.tokens.size for part in self.ranges)
-        train = total - round(validation_fraction * total)
-        if train < 2 or total - train < 2:
-            raise DataError(
-                f"both sides of a split must have at least 2 tokens, got {train} for training and "
-                f"{total - train} for validation with validation_fraction={validation_fraction}; "
-                "add tokens, or change the fraction"
-            )
-        sides: tuple[list[TokenRange], list[TokenRange]] = [], []
-        begin = 0
-        for part in self.ranges:
-            cut = min(max(train - begin, 0), part.tokens.size)
-            head = part._replace(tokens=part.tokens[:cut])
-            tail = part._replace(tokens=part.tokens[cut:], start=part.start + cut)
-            for side, piece in zip(sides, (head, tail), strict=True):
-                if piece.tokens.size:
-                    side.append(piece)
-            begin += part.tokens.size
-        return TokenFiles(tuple(sides[0])), TokenFiles(tuple(sides[1]))
+        return self.arrays[0] if len(self.arrays) == 1 else JoinedArray(self.arrays)
 
 
-def map_token_files(files: Sequence[pathlib.Path], *, dtype: RawType = "auto") -> TokenFiles:
+def map_token_files(files: Sequence[pathlib.Path]) -> TokenFiles:
     """Memory-maps token files.
 
-    A `.bin` file has little-endian tokens and nothing else: uint16, as nanoGPT writes them, or
-    uint32. Or it begins with the header of llm.c, which states the number of tokens and whether
-    they are uint16 or uint32. A `.npy` file has integers of any type, with one axis.
+    A `.bin` file has little-endian uint16 tokens and nothing else, as nanoGPT writes them. Or it
+    begins with the header of llm.c, which states the number of tokens and whether they are uint16
+    or uint32. A `.npy` file has integers of any type, with one axis.
 
     Args:
         files: at least one file; all with the same type of numbers.
-        dtype: type of the numbers of a `.bin` file without a header. "auto" takes them as uint32 if
-            every second uint16 is zero or nearly so, as the upper halves of token ids are.
 
     Returns:
         The tokens of all files, in order, as one stream: a document may continue in the next file.
@@ -101,14 +61,17 @@ def map_token_files(files: Sequence[pathlib.Path], *, dtype: RawType = "auto") -
     """
     if not files:
         raise DataError("files must be a list of token files, got none; name one")
-    ranges = tuple(_mapped(as_path(file), dtype) for file in files)
-    if len({part.tokens.dtype for part in ranges}) > 1:
-        got = ", ".join(f"{part.tokens.dtype} in '{part.path}'" for part in ranges[:8])
-        raise DataError(f"token files must have numbers of one type, got {got}; save all as one")
-    return TokenFiles(ranges)
+    arrays, states = zip(*(_mapped(as_path(file)) for file in files), strict=True)
+    if len({tokens.dtype for tokens in arrays}) > 1:
+        types = [f"{array.dtype} in '{file}'" for array, file in zip(arrays, files, strict=True)]
+        raise DataError(
+            f"token files must have numbers of one type, got {', '.join(types[:8])}; save all as "
+            "one"
+        )
+    return TokenFiles(arrays, states)
 
 
-def _mapped(path: pathlib.Path, dtype: RawType) -> TokenRange:
+def _mapped(path: pathlib.Path) -> tuple[np.ndarray, FileState]:
     """Maps one file."""
     if path.suffix.lower() not in (".bin", ".npy"):
         raise DataError(
@@ -120,7 +83,6 @@ def _mapped(path: pathlib.Path, dtype: RawType) -> TokenRange:
             f"with: gcloud storage cp {path} ."
         )
     (state,) = file_states([path])
-    is_raw = False
     if path.suffix.lower() == ".npy":
         tokens = map_array(path, remedy="save it again with np.save")
         if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
@@ -131,33 +93,25 @@ def _mapped(path: pathlib.Path, dtype: RawType) -> TokenRange:
     else:
         with readable(path):
             header = np.fromfile(path, "<i4", _HEADER)
-        is_raw = not header.size or int(header[0]) not in _HEADERS
-        tokens = _mapped_raw(path, state.size, dtype) if is_raw else _mapped_llmc(path, header)
+        has_header = header.size and int(header[0]) in _HEADERS
+        tokens = _mapped_llmc(path, header) if has_header else _mapped_raw(path, state.size)
     if not tokens.size:
         raise DataError(f"a token file must have tokens, got none in '{path}'; leave it out")
-    return TokenRange(path, tokens, 0, is_raw, state)
+    return tokens, state
 
 
-def _mapped_raw(path: pathlib.Path, size: int, dtype: RawType) -> np.ndarray:
-    width = 4 if dtype == "uint32" else 2
-    if size % width:
-        raise DataError(
-            f"a .bin file must have {width} bytes for each token, got {size:,} bytes in '{path}'; "
-            "get the whole file again, or save tokens of another type as .npy"
-        )
+def _mapped_raw(path: pathlib.Path, size: int) -> np.ndarray:
     if not size:  # nothing to map
         return np.zeros(0, "<u2")
-    if dtype == "auto" and size % 4 == 0:
-        width = 4 if _are_halves(np.memmap(path, "<u2", mode="r")) else 2
-    return np.memmap(path, f"<u{width}", mode="r")
-
-
-def _are_halves(numbers: np.ndarray) -> bool:
-    """Whether numbers are lower and upper halves of token ids, in turns; by their start."""
-    lower, upper = numbers[:_SAMPLE:2], numbers[1:_SAMPLE:2]
-    if upper.max() == 0:
-        return bool(lower.any())
-    return bool(upper.max() < _HIGH <= lower.max())
+    tokens = np.memmap(path, "<u2", mode="r", shape=size // 2)
+    has_zeros = size > 4 and tokens[:_SAMPLE].any() and not tokens[1:_SAMPLE:2].any()
+    if size % 2 or has_zeros:
+        got = "every second number 0, as if of four bytes," if has_zeros else f"{size:,} bytes"
+        raise DataError(
+            "a .bin file without a header must have two bytes for each token, as nanoGPT writes "
+            f"them, got {got} in '{path}'; save the tokens as .npy"
+        )
+    return tokens
 
 
 def _mapped_llmc(path: pathlib.Path, header: np.ndarray) -> np.ndarray:
@@ -174,50 +128,40 @@ def _mapped_llmc(path: pathlib.Path, header: np.ndarray) -> np.ndarray:
 
 
 def check_token_files(
-    files: TokenFiles,
-    tokenizer: Tokenizer,
-    cache_dir: pathlib.Path | None,
-    *,
-    on_progress: Callable[[int], None] = lambda size: None,
+    files: TokenFiles, tokenizer: Tokenizer, cache_dir: pathlib.Path | None
 ) -> TokenStream:
-    """Checks tokens against the vocabulary, and finds where documents start; once per cache.
-
-    `on_progress` is called with the number of bytes done so far.
-    """
-    ranges = [
-        (*part.state, part.start, part.tokens.size, part.tokens.dtype) for part in files.ranges
-    ]
+    """Checks tokens against the vocabulary, and finds where documents start; once per cache."""
 
     def fill(append: Callable[[Arrays], None]) -> dict[str, Any]:
-        starts, record = _check(files, tokenizer, on_progress)
+        starts, record = _check(files, tokenizer)
         append({"documents": RaggedArray(starts)})
         return record
 
-    folder = cache_path(cache_dir, "token_files", _LAYOUT, tokenizer.identity, ranges)
-    arrays, record = filled_store(folder, fill)
+    key = tokenizer.identity, [tuple(state) for state in files.states]
+    arrays, record = filled_store(cache_path(cache_dir, "token_files", _LAYOUT, *key), fill)
     return TokenStream(files.tokens, np.asanyarray(arrays["documents"].values), **record)
 
 
-def _check(
-    files: TokenFiles, tokenizer: Tokenizer, on_progress: Callable[[int], None]
-) -> tuple[np.ndarray, dict[str, Any]]:
+def _check(files: TokenFiles, tokenizer: Tokenizer) -> tuple[np.ndarray, dict[str, Any]]:
     """Starts of documents; the number of bytes of their text, and a fingerprint."""
     end, lengths = tokenizer.end_of_text, tokenizer.byte_lengths()
     # A mask token that was added for training occurs in no text.
     vocab_size = tokenizer.vocab_size - (tokenizer.mask == tokenizer.vocab_size - 1)
+    if files.tokens.dtype.itemsize == 2 and vocab_size > 2**16:
+        raise DataError(
+            f"tokens of two bytes must be of a vocabulary of at most 65,536, got {vocab_size:,} in "
+            "the tokenizer; save the tokens as .npy of a wider type"
+        )
     digest = hashlib.sha256(files.tokens.dtype.str.encode())
-    ends, size, num_bytes, done = [np.zeros(0, np.int64)], 0, 0, 0
-    for part in files.ranges:
-        name = f"'{part.path}'"
-        for begin, chunk in checked_chunks(part.tokens, vocab_size, name, part.start):
+    ends, size, num_bytes = [np.zeros(0, np.int64)], 0, 0
+    for tokens, state in zip(files.arrays, files.states, strict=True):
+        for begin, chunk in checked_chunks(tokens, vocab_size, f"'{state.path}'"):
             digest.update(np.ascontiguousarray(chunk).data)
             if end is not None:
                 ends.append(np.flatnonzero(chunk == end) + size + begin)
             if lengths is not None:
                 num_bytes += int(lengths[chunk].sum())
-            done += chunk.nbytes
-            on_progress(done)
-        size += part.tokens.size
+        size += tokens.size
     record = {
         "num_bytes": None if lengths is None else num_bytes, "fingerprint": digest.hexdigest()
     }  # fmt: skip
@@ -225,12 +169,12 @@ def _check(
 
 
 def checked_chunks(
-    tokens: np.ndarray | JoinedArray, vocab_size: int | None, name: str, start: int = 0
+    tokens: np.ndarray | JoinedArray, vocab_size: int | None, name: str
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Checks tokens in constant memory; yields chunks, each with the index where it begins."""
     for begin in range(0, tokens.size, _CHUNK):
         chunk = np.asarray(tokens[begin : begin + _CHUNK])
-        require_token_ids(chunk, vocab_size, name, start + begin)
+        require_token_ids(chunk, vocab_size, name, begin)
         yield begin, chunk
 
 
