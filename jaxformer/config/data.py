@@ -31,7 +31,6 @@ READERS = {
     "validation_paths": ("python", *_FILES),
     "validation_fraction": ("python", "files", "conversations", "pairs", "labelled"),
     "field": ("files",),
-    "errors": ("files", "conversations"),
     "cache": ("python", *_FILES),
     "packing": ("python", "files", "tokens"),
     "synthetic": ("copy", "reverse", "sort"),
@@ -115,9 +114,6 @@ class DataConfig(Config):
             "jaxformer[gcs]"`).
         field: name, for "files", of the JSON key, or the Parquet or Arrow column, that holds the
             text.
-        errors: what happens to a record of "files" or "conversations" that cannot be read, such as
-            a line that is not UTF-8: "strict" stops with an error; "skip" leaves it out, and
-            reports how many were left out and the first of them.
         validation_fraction: fraction of the data used for validation, between 0 and 1; not used
             with validation_paths. Documents, rows and parts of at most 128 KiB of text files are
             ordered by a hash of their text, and the first ones are used for validation. The
@@ -146,7 +142,6 @@ class DataConfig(Config):
     source: SourceName = "files"
     paths: tuple[str, ...] = ()
     field: str = "text"
-    errors: Literal["strict", "skip"] = "strict"
     validation_fraction: BetweenZeroAndOne = 0.1
     validation_paths: tuple[str, ...] = ()
     cache: str | None = None

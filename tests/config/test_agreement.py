@@ -53,7 +53,6 @@ MIXTURE = ExpertsConfig(num_experts=5, num_experts_per_token=2)
         (DataConfig, "validation_paths", ("a",), "source", OWN_FILES),
         (DataConfig, "validation_fraction", 0.2, "source", OWN_FILES),
         (DataConfig, "field", "chat", "source", ("python", "conversations")),
-        (DataConfig, "errors", "skip", "source", ("python", "pairs")),
         (DataConfig, "packing", "documents", "source", ("pairs", "labelled", "sort")),
         (DataConfig, "synthetic", SyntheticConfig(max_len=5), "source", ("python", "labelled")),
         (DataConfig, "mixture", (part(),), "source", ("python",)),

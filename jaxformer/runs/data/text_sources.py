@@ -43,8 +43,8 @@ def scan_files(
     total = sum(state.size for state in file_states(files))
     with byte_progress("reading", total) as update:
         return text.scan_corpus(
-            table, paths, validation_fraction=fraction, errors=config.errors,
-            cache_dir=cache_dir(config), on_progress=update, **options,
+            table, paths, validation_fraction=fraction, cache_dir=cache_dir(config),
+            on_progress=update, **options,
         )  # fmt: skip
 
 

@@ -82,7 +82,7 @@ class TableTask(Task):
             corpus = scan_files(cls.table, data, data.paths, data.validation_fraction)
             return Split(corpus, corpus.validation)
         require_other_files(data)
-        validation, counts = cls.table.read(data.validation_paths, errors=data.errors)
+        validation, counts = cls.table.read(data.validation_paths)
         return Split(scan_files(cls.table, data, data.paths), validation, counts)
 
     @classmethod
@@ -188,4 +188,4 @@ class TableTask(Task):
 
     def read_validation(self, paths: Sequence[str]) -> EncodedRows:
         """Reads and encodes files of such rows."""
-        return self._encoded(*self.table.read(paths, errors=self.config.data.errors))
+        return self._encoded(*self.table.read(paths))

@@ -10,19 +10,19 @@ from jaxformer.errors import DataError
 from jaxformer.storage import as_path
 from jaxformer.text.corpora.holdout import NUM_BINS, EvenSample, Holdout, text_draws
 from jaxformer.text.sources.files import file_states, require_unchanged
-from jaxformer.text.sources.records import Counts, Errors, Row
+from jaxformer.text.sources.records import Counts, Row
 from jaxformer.text.store.store import cache_path, remembered
 from jaxformer.text.tables.table import Table, text_bytes
 
-_LAYOUT = 10  # version of what scans remember
+_LAYOUT = 11  # version of what scans remember
 _SAMPLE = 2**25  # bytes of training text that are kept, to train a tokenizer on
 _VALIDATION = 2**26  # bytes of validation rows that are kept, at most
 _LINES = 2**18  # bytes of validation text that are kept beyond the sample, for prompts
 _FEW = 64  # rows that are kept as candidates for validation, whatever their numbers
 _REPORTED = 2**20  # bytes between two reports of progress
 
-Groups = Callable[[Counts], Iterator[Iterator[Row]]]
-"""Reads the rows of each group of files, and counts the unreadable ones."""
+Groups = Callable[[], Iterator[Iterator[Row]]]
+"""Reads the rows of each group of files."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -81,16 +81,16 @@ class Corpus:
         table, counts = type(rows), Counts(rows.unit)
         source = f"{len(rows):,} {rows.unit}"
         values = _scan(table, [rows.records()], validation_fraction, counts, source)
-        return _corpus(table, lambda _: iter([rows.records()]), values)
+        return _corpus(table, lambda: iter([rows.records()]), values)
 
     def read(self) -> Iterator[tuple[Row, bool]]:
         """Yields the rows of both sides, in order, each with whether it is for validation.
 
         Raises DataError at the end if a file has changed since the scan.
         """
-        counts = Counts(self.table.unit, errors=self.counts.errors)  # the scan has counted them
+        counts = Counts(self.table.unit)  # the scan has counted them
         key = _key(self.table)
-        for rows in self.groups(counts):
+        for rows in self.groups():
             for row in self.table.clean(rows, counts):
                 yield from self.holdout.parts(row, key)
 
@@ -100,7 +100,6 @@ def scan_corpus(
     paths: Sequence[str | pathlib.Path],
     *,
     validation_fraction: float,
-    errors: Errors = "strict",
     cache_dir: pathlib.Path | None = None,
     on_progress: Callable[[int], None] = lambda size: None,
     **options: Any,
@@ -114,7 +113,6 @@ def scan_corpus(
         table: the kind of rows, such as `Documents` or `Pairs`.
         paths: the files, as `Table.read` takes them.
         validation_fraction: share of the rows for validation; of documents, share of the bytes.
-        errors: "strict", or "skip" to skip and count unreadable records.
         cache_dir: folder for the records of scans; None for no records.
         on_progress: called with the number of bytes read so far.
         **options: options of `Table.rows`, such as the `field` of documents.
@@ -145,25 +143,25 @@ def scan_corpus(
     states = iter(file_states(path for group in paths_of for path in group))
     files = [[next(states) for _ in group] for group in paths_of]
 
-    def groups(counts: Counts) -> Iterator[Iterator[Row]]:
+    def groups() -> Iterator[Iterator[Row]]:
         for group in paths_of:
-            yield table.rows_of(group, len(paths_of) > 1, counts, **options)
+            yield table.rows_of(group, len(paths_of) > 1, **options)
         # Else rows of a changed file would be stored under the fingerprint of the former ones.
         require_unchanged([state for states in files for state in states])
 
     def scan() -> dict[str, Any]:
-        counts = Counts(table.unit, errors=errors)
+        counts = Counts(table.unit)
         sizes = [sum(state.size for state in group) for group in files]
 
         def report(group: int, read: int) -> None:
             on_progress(sum(sizes[:group]) + min(read, sizes[group]))
 
         source = ", ".join(str(as_path(path)) for group in paths_of for path in group)
-        values = _scan(table, groups(counts), validation_fraction, counts, source, report)
+        values = _scan(table, groups(), validation_fraction, counts, source, report)
         on_progress(sum(sizes))
         return values
 
-    kind = table.__module__, table.__qualname__, validation_fraction, errors, options
+    kind = table.__module__, table.__qualname__, validation_fraction, options
     values = remembered(cache_path(cache_dir, "scans", _LAYOUT, *kind, files), scan)
     return _corpus(table, groups, values)
 
@@ -187,7 +185,7 @@ def _scan(
     # The rows that may be for validation: the holdout is known at the end.
     held_out = EvenSample(_LINES if table.is_cut else _VALIDATION)
     distinct: dict[str, set[str]] = {name: set() for name in table.categories}
-    kind = table.__module__, table.__qualname__, counts.errors, fraction
+    kind = table.__module__, table.__qualname__, fraction
     digest = hashlib.sha256(repr(kind).encode())
     num_rows = num_bytes = 0
     for group, rows in enumerate(groups):

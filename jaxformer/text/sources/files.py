@@ -122,10 +122,7 @@ def read_lines(file: pathlib.Path) -> Iterator[str]:
     """
     with opened(as_path(file)) as stream:
         for number, data in enumerate(stream, 1):
-            try:
-                line = decoded(data)
-            except UnicodeDecodeError as error:
-                raise DataError(f"{file}:{number}: {not_utf8(error)}") from error
+            line = decoded(data, file, number)
             line = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
             yield line.removesuffix("\n").removesuffix("\r")
 
@@ -178,17 +175,17 @@ def missing_pyarrow(file: object) -> ConfigError:
     return ConfigError(f'{file} needs pyarrow, which is missing; pip install "jaxformer[data]"')
 
 
-def decoded(data: bytes) -> str:
-    """Decodes UTF-8; NUL, which no text has, is a UnicodeDecodeError, too."""
-    if (place := data.find(b"\0")) >= 0:
-        raise UnicodeDecodeError("utf-8", data, place, place + 1, "NUL")
-    return data.decode()
-
-
-def not_utf8(error: UnicodeDecodeError) -> str:
-    """Error message on a byte of a line that is not UTF-8, or NUL."""
-    return (
-        f"text must be UTF-8, got 0x{error.object[error.start]:02X} at byte {error.start:,} of the "
-        "line; unpack an archive, or convert text from its encoding, for example with: iconv -f "
-        "WINDOWS-1252 -t UTF-8"
-    )
+def decoded(data: bytes, file: pathlib.Path, line: int) -> str:
+    """Text of data from a line on; DataError if it is not UTF-8, or has NUL, which no text has."""
+    try:
+        text = data.decode()
+        if (place := data.find(b"\0")) >= 0:
+            raise UnicodeDecodeError("utf-8", data, place, place + 1, "NUL")
+    except UnicodeDecodeError as error:
+        *lines, before = data[: error.start].split(b"\n")
+        raise DataError(
+            f"{file}:{line + len(lines)}: text must be UTF-8, got 0x{data[error.start]:02X} at "
+            f"byte {len(before):,} of the line; unpack an archive, or convert text from its "
+            "encoding, for example with: iconv -f WINDOWS-1252 -t UTF-8"
+        ) from error
+    return text

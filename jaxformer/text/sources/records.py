@@ -5,7 +5,7 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from jaxformer.errors import DataError, first_line
 from jaxformer.storage import as_path, open_regular
@@ -21,9 +21,6 @@ from jaxformer.text.sources.files import (
 _LINES_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _COLUMN_SUFFIXES = (".parquet", ".arrow")
 _ROWS = 256  # rows of a Parquet file read at a time
-Errors = Literal["strict", "skip"]
-"""What happens to records that cannot be read."""
-
 _SHOWN = 3
 
 
@@ -48,12 +45,9 @@ class Counts:
     Args:
         unit: plural name of the rows, such as "pairs".
         read: rows in the files.
-        dropped: number of dropped rows by reason, such as "empty", "misaligned", "too long" or
-            "unreadable".
+        dropped: number of dropped rows by reason, such as "empty", "misaligned" or "too long".
         lines: up to 3 lines of dropped rows by reason, such as "17", or "file.tsv:17" if there are
             several files. Lines count from 1.
-        errors: what happens to a record that cannot be read: "strict" raises an error, "skip"
-            drops it.
 
     Example:
         >>> counts = Counts("pairs", read=29_000)
@@ -67,7 +61,6 @@ class Counts:
     read: int = 0
     dropped: dict[str, int] = dataclasses.field(default_factory=dict)
     lines: dict[str, list[str]] = dataclasses.field(default_factory=dict)
-    errors: Errors = "strict"
 
     @property
     def kept(self) -> int:
@@ -80,15 +73,6 @@ class Counts:
         lines = self.lines.setdefault(reason, [])
         if len(lines) < _SHOWN:
             lines.append(line)
-
-    def unreadable(self, place: str, message: str) -> None:
-        """Drops a record at a place such as "file.jsonl:17"; if errors are "strict", DataError."""
-        if self.errors == "strict":
-            raise DataError(
-                f"{place}: {message}; fix it, or skip unreadable records with data.errors 'skip'"
-            )
-        self.read += 1
-        self.drop("unreadable", place)
 
     def __str__(self) -> str:
         dropped = ", ".join(
@@ -109,25 +93,24 @@ def has_records(file: pathlib.Path) -> bool:
 
 
 def read_field(
-    file: pathlib.Path, counts: Counts, *, field: str, kind: type, noun: str, setting: str = ""
+    file: pathlib.Path, *, field: str, kind: type, noun: str, setting: str = ""
 ) -> Iterator[tuple[int, Any]]:
     """Yields a field of each record, of type `kind`, with its line; `noun` is for messages."""
     has_columns = unpacked_name(file).endswith(_COLUMN_SUFFIXES)
     records = _columns(file, field, setting) if has_columns else _json_lines(file)
     for number, record in records:
-        if isinstance(record, dict) and isinstance(record.get(field), kind):
-            yield number, record[field]
-            continue
-        got = record
-        if isinstance(record, dict):
+        if not isinstance(record.get(field), kind):
             keys = f"the keys {sorted(record)[:8]}"
             got = f"{record[field]!r:.40}" if field in record else keys
-        message = f"a record must have {noun} under {field!r}{setting}, got {got}"
-        counts.unreadable(f"{file}:{number}", message)
+            raise DataError(
+                f"{file}:{number}: a record must have {noun} under {field!r}{setting}, got {got}; "
+                "correct it"
+            )
+        yield number, record[field]
 
 
-def _json_lines(file: pathlib.Path) -> Iterator[tuple[int, Any]]:
-    """The values of lines; in place of one that is not JSON, the reason."""
+def _json_lines(file: pathlib.Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of lines."""
     with opened(file) as stream:
         for number, data in enumerate(stream, 1):
             if not data.strip():
@@ -135,13 +118,18 @@ def _json_lines(file: pathlib.Path) -> Iterator[tuple[int, Any]]:
             try:
                 value = json.loads(data.decode().removeprefix(BYTE_ORDER_MARK))
             except (ValueError, RecursionError) as error:
-                yield number, first_line(error)
-            else:
-                is_object = isinstance(value, dict)
-                yield number, value if is_object else f"{value!r:.40}, no object"
+                raise DataError(
+                    f"{file}:{number}: a line must be JSON in UTF-8, got {first_line(error)}; "
+                    "correct it"
+                ) from error
+            if not isinstance(value, dict):
+                raise DataError(
+                    f"{file}:{number}: a line must be a JSON object, got {value!r:.40}; correct it"
+                )
+            yield number, value
 
 
-def _columns(file: pathlib.Path, field: str, setting: str) -> Iterator[tuple[int, Any]]:
+def _columns(file: pathlib.Path, field: str, setting: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows of a Parquet or Arrow file, with one column."""
     try:
         import pyarrow

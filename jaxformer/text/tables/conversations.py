@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxformer.errors import DataError
 from jaxformer.storage import as_path
-from jaxformer.text.sources.records import Counts, Row, has_records, read_field
+from jaxformer.text.sources.records import Row, has_records, read_field
 from jaxformer.text.store.arrays import IGNORE, Example
 from jaxformer.text.tables.table import Table
 from jaxformer.text.tokenizers.chat_templates import ASSISTANT, ChatTemplate, Message
@@ -60,7 +60,7 @@ class Conversations(Table):
         return cls(*map(tuple, zip(*rows, strict=True)))
 
     @classmethod
-    def rows(cls, paths: Sequence[str], counts: Counts) -> Iterator[Row]:
+    def rows(cls, paths: Sequence[str]) -> Iterator[Row]:
         """Reads conversations from a JSON Lines, Parquet or Arrow file."""
         file = as_path(paths[0])
         if not has_records(file):
@@ -68,11 +68,11 @@ class Conversations(Table):
                 "conversations are read from .jsonl, .json, .parquet or .arrow files, got "
                 f"'{file}'; each line must be {cls.layout}"
             )
-        for line, messages in read_field(file, counts, field=_FIELD, kind=list, noun="messages"):
+        for line, messages in read_field(file, field=_FIELD, kind=list, noun="messages"):
             try:
                 yield Row(str(line), _columns(messages))
             except DataError as error:
-                counts.unreadable(f"{file}:{line}", f"this is not a conversation: {error}")
+                raise DataError(f"{file}:{line}: this is not a conversation: {error}") from error
 
     @property
     def messages(self) -> list[list[Message]]:

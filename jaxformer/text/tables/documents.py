@@ -9,7 +9,7 @@ from typing import BinaryIO, Self
 
 from jaxformer.errors import DataError
 from jaxformer.storage import as_path
-from jaxformer.text.sources.files import BYTE_ORDER_MARK, decoded, not_utf8, opened
+from jaxformer.text.sources.files import BYTE_ORDER_MARK, decoded, opened
 from jaxformer.text.sources.records import Counts, Row, has_records, read_field
 from jaxformer.text.tables.table import Table
 from jaxformer.text.tokenizers.texts import require_texts
@@ -69,10 +69,10 @@ class Documents(Table):
         return cls(texts)
 
     @classmethod
-    def rows(cls, paths: Sequence[str], counts: Counts, *, field: str = "text") -> Iterator[Row]:
+    def rows(cls, paths: Sequence[str], *, field: str = "text") -> Iterator[Row]:
         """Reads a file in pieces; `field` is the key of the text in JSON, or its column."""
         file = as_path(paths[0])
-        rows = _records(file, counts, field) if has_records(file) else _pieces(file, counts)
+        rows = _records(file, field) if has_records(file) else _pieces(file)
         is_empty = True
         for row in rows:
             is_empty = False
@@ -88,22 +88,22 @@ class Documents(Table):
             yield row
 
 
-def _records(file: pathlib.Path, counts: Counts, field: str) -> Iterator[Row]:
+def _records(file: pathlib.Path, field: str) -> Iterator[Row]:
     """Documents of a file of records."""
     noun, setting = "a text", " (data.field)"
-    for line, text in read_field(file, counts, field=field, kind=str, noun=noun, setting=setting):
+    for line, text in read_field(file, field=field, kind=str, noun=noun, setting=setting):
         if not text.strip():
             continue
         try:
             text.encode()
-        except UnicodeEncodeError:
-            message = "text must be Unicode, got half of a surrogate pair"
-            counts.unreadable(f"{file}:{line}", message)
-        else:
-            yield Row(str(line), (_unix_lines(text),))
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"{file}:{line}: text must be Unicode, got half of a surrogate pair; correct it"
+            ) from error
+        yield Row(str(line), (_unix_lines(text),))
 
 
-def _pieces(file: pathlib.Path, counts: Counts) -> Iterator[Row]:
+def _pieces(file: pathlib.Path) -> Iterator[Row]:
     """Pieces of a text file, which is one document."""
     line, is_start, left = 1, True, b""
     with opened(file) as stream:
@@ -111,7 +111,7 @@ def _pieces(file: pathlib.Path, counts: Counts) -> Iterator[Row]:
             piece, left = _to_last_cut(stream, left)
             if not piece:
                 return
-            text = _decoded(piece, file, line, counts)
+            text = decoded(piece, file, line)
             text = _unix_lines(text.removeprefix(BYTE_ORDER_MARK) if is_start else text)
             if not is_start or text.strip():
                 yield Row(str(line), (text,), is_start)
@@ -141,21 +141,6 @@ def _last_cut(data: bytes) -> int:
                 return place
             place = data.rfind(sign, 0, place)
     return 0
-
-
-def _decoded(data: bytes, file: pathlib.Path, line: int, counts: Counts) -> str:
-    """Decodes a part of a text file; lines that are not UTF-8, or have NUL, are unreadable."""
-    try:
-        return decoded(data)
-    except UnicodeDecodeError:
-        texts = []
-        for number, part in enumerate(data.split(b"\n"), line):
-            try:
-                texts.append(decoded(part))
-            except UnicodeDecodeError as error:
-                counts.unreadable(f"{file}:{number}", not_utf8(error))
-                texts.append("")
-        return "\n".join(texts)
 
 
 def _unix_lines(text: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxformer.errors import DataError
 from jaxformer.storage import as_path
 from jaxformer.text.sources.files import read_lines
-from jaxformer.text.sources.records import Counts, Row
+from jaxformer.text.sources.records import Row
 from jaxformer.text.store.arrays import Example
 from jaxformer.text.tables.table import Table
 from jaxformer.text.tokenizers.surrounding_tokens import SurroundingTokens
@@ -54,7 +54,7 @@ class Pairs(Table):
         return [list(paths)]
 
     @classmethod
-    def rows(cls, paths: Sequence[str], counts: Counts) -> Iterator[Row]:
+    def rows(cls, paths: Sequence[str]) -> Iterator[Row]:
         r"""Reads pairs from one file with two columns, or from two files line by line.
 
         Example:
@@ -66,7 +66,7 @@ class Pairs(Table):
             (('A dog.',), ('Ein Hund.',), '2 pairs read, 1 kept; 1 empty (line 2)')
         """
         if len(paths) == 1:
-            yield from super().rows(paths, counts)
+            yield from super().rows(paths)
             return
         for number, row in enumerate(
             itertools.zip_longest(*(read_lines(as_path(path)) for path in paths)), 1

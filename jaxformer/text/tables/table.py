@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from jaxformer.errors import DataError
 from jaxformer.text.sources.files import text_files
-from jaxformer.text.sources.records import Counts, Errors, Row, read_columns
+from jaxformer.text.sources.records import Counts, Row, read_columns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,9 +62,7 @@ class Table:
         return len(self.lines)
 
     @classmethod
-    def read(
-        cls, paths: Sequence[str], *, errors: Errors = "strict", **options: Any
-    ) -> tuple[Self, Counts]:
+    def read(cls, paths: Sequence[str], **options: Any) -> tuple[Self, Counts]:
         r"""Reads the rows of TSV files: one row per line, columns separated by tabs; or CSV files.
 
         A first line with the names of all columns, such as text and label, is a header: columns may
@@ -73,8 +71,6 @@ class Table:
 
         Args:
             paths: the files, read one after the other.
-            errors: "strict", or "skip" to skip records of JSON Lines or Parquet files that cannot
-                be read.
             **options: options of `rows`, if the kind of table has any.
 
         Returns:
@@ -93,9 +89,9 @@ class Table:
             >>> labelled.texts, labelled.labels, str(counts)
             (('Great!',), ('good',), '2 texts read, 1 kept; 1 misaligned (line 2)')
         """
-        counts, groups = Counts(cls.unit, errors=errors), cls.groups(paths)
+        counts, groups = Counts(cls.unit), cls.groups(paths)
         rows = itertools.chain.from_iterable(
-            cls.rows_of(group, len(groups) > 1, counts, **options) for group in groups
+            cls.rows_of(group, len(groups) > 1, **options) for group in groups
         )
         table = cls.of_rows(cls.clean(rows, counts))
         if table is None:
@@ -112,12 +108,11 @@ class Table:
         return [[str(file)] for file in text_files(paths)]
 
     @classmethod
-    def rows(cls, paths: Sequence[str], counts: Counts) -> Iterator[Row]:
+    def rows(cls, paths: Sequence[str]) -> Iterator[Row]:
         """Reads one of the `groups` of files row by row. Override it to read another file format.
 
         Args:
             paths: the file.
-            counts: its `unreadable` counts a record that cannot be read, or raises an error.
 
         Yields:
             The rows. The number of columns may be wrong, and they need not be stripped; the caller
@@ -129,11 +124,9 @@ class Table:
         return read_columns(paths[0], [name.removesuffix("s") for name in cls.column_names()])
 
     @classmethod
-    def rows_of(
-        cls, paths: Sequence[str], is_named: bool, counts: Counts, **options: Any
-    ) -> Iterator[Row]:
+    def rows_of(cls, paths: Sequence[str], is_named: bool, **options: Any) -> Iterator[Row]:
         """The `rows` of files, with the name of the file before the line if `is_named`."""
-        rows = cls.rows(paths, counts, **options)
+        rows = cls.rows(paths, **options)
         if not is_named:
             return rows
         return (row._replace(line=f"{paths[0]}:{row.line}") for row in rows)

@@ -135,8 +135,8 @@ def test_how_a_table_of_ones_own_reads_rows_is_not_remembered(tmp_path):
     @dataclasses.dataclass(frozen=True)
     class Loud(text.Pairs):
         @classmethod
-        def rows(cls, paths, counts):
-            for row in super().rows(paths, counts):
+        def rows(cls, paths):
+            for row in super().rows(paths):
                 yield row._replace(columns=list(map(change, row.columns)))
 
     options = {"cache_dir": tmp_path / "cache", "validation_fraction": 0}

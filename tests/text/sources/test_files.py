@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.text import Counts, Documents
+from jaxformer.text import Documents
 from jaxformer.text.sources import files
 from tests.text.corpora.texts import zstd
 
@@ -18,7 +18,7 @@ LINES = ["a", "", " b\rc\u2028d\x0ce", "\ufeff", "last"]
 
 
 def documents(file):
-    rows = Documents.rows([str(file)], Counts("documents"))
+    rows = Documents.rows([str(file)])
     return ["".join(row.columns[0] for row in rows)]
 
 

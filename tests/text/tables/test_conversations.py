@@ -69,17 +69,13 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_no_conversation_is_named_or_left_out(tmp_path, name):
+def test_what_is_no_conversation_is_named(tmp_path, name):
     value, message = BAD[name]
     path = tmp_path / "chat.jsonl"
     lines = [{"messages": CHATS[0]}, {"messages": value}, {"messages": CHATS[1]}]
     path.write_text("\n".join(map(json.dumps, lines)))
-    with pytest.raises(DataError, match=message) as error:
+    with pytest.raises(DataError, match=f"chat.jsonl:2: .*{message}"):
         text.Conversations.read([str(path)])
-    assert "chat.jsonl:2: " in str(error.value)
-    conversations, counts = text.Conversations.read([str(path)], errors="skip")
-    assert conversations.messages == CHATS[:2] and conversations.lines == ("1", "3")
-    assert str(counts) == f"3 conversations read, 2 kept; 1 unreadable (line {path}:2)"
 
 
 def test_files_of_another_kind_are_refused(tmp_path):
