@@ -89,16 +89,12 @@ class Batches:
         self._order = functools.lru_cache(maxsize=size)(self._draw_order)
 
     def __getitem__(self, step: int) -> dict[str, np.ndarray]:
-        sources = self._mixture.sources
-        places: dict[str, list[int]] = {}
-        indices: dict[str, list[int]] = {}
-        for place, (name, number) in enumerate(self._mixture.places(self._rows_of(step))):
-            epoch, index = divmod(number, len(sources[name]))
-            places.setdefault(name, []).append(place)
-            indices.setdefault(name, []).append(int(self._order(name, epoch)[index]))
-        parts = [_gather(sources[name], indices[name]) for name in places]
-        order = np.argsort(np.concatenate(list(places.values())))
-        return {name: np.concatenate([part[name] for part in parts])[order] for name in parts[0]}
+        rows = []
+        for name, number in self._mixture.places(self._rows_of(step)):
+            source = self._mixture.sources[name]
+            epoch, index = divmod(number, len(source))
+            rows.append(source[int(self._order(name, epoch)[index])])
+        return _stacked(rows)
 
     def _draw_order(self, name: str, epoch: int) -> np.ndarray:
         """The order of a source in an epoch, by seed, epoch and name: int64 [rows]."""
@@ -129,14 +125,13 @@ class Batches:
         # Ignored labels have no weight in a loss, so padding rows do not change it.
         filler = {
             name: np.full_like(array, IGNORE if name == "labels" else 0)
-            for name, array in _gather(source, [0]).items()
+            for name, array in source[0].items()
         }
         for step in range(-(-len(source) // self._batch_size)):
             rows = self._rows_of(step)
             present = rows[: max(0, len(source) - rows.start)]
-            parts = [_gather(source, present)] if present else []
-            parts += [filler] * (len(rows) - len(present))
-            yield {name: np.concatenate([part[name] for part in parts]) for name in filler}
+            fillers = [filler] * (len(rows) - len(present))
+            yield _stacked([*(source[row] for row in present), *fillers])
 
     def source_names(self, step: int) -> list[str] | None:
         """For a mixture: name of the source of each row of a batch.
@@ -175,10 +170,6 @@ def require_rows(name: str, rows: int, host: Host) -> None:
         )
 
 
-def _gather(rows: Rows, indices: Sequence[int]) -> dict[str, np.ndarray]:
-    """Stacks rows, with their `gather` if they have one: arrays `[rows, ...]` by name."""
-    if hasattr(rows, "gather"):
-        gathered: dict[str, np.ndarray] = rows.gather(indices)
-        return gathered
-    items = [rows[index] for index in indices]
-    return {name: np.stack([item[name] for item in items]) for name in items[0]}
+def _stacked(rows: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Stacks rows: arrays `[rows, ...]` by name."""
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}

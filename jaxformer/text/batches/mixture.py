@@ -13,9 +13,6 @@ from jaxformer.errors import DataError
 class Rows(Protocol):
     """Random-access rows to make batches from: dicts of arrays, with the same shapes in each.
 
-    Rows that can be read many at a time have a method `gather`, too: from a list of indices, which
-    may repeat, to the stacked arrays of these rows, `[rows, ...]` by name. It is called instead.
-
     Example:
         >>> from jaxformer.text import Windows, build_stream, byte_tokenizer
         >>> rows: Rows = Windows(build_stream(["abc"], byte_tokenizer()), length=2)

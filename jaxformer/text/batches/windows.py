@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxformer.errors import DataError
-from jaxformer.text.store.arrays import IGNORE, TokenStream, gather_spans
+from jaxformer.text.store.arrays import IGNORE, TokenStream
 
 
 class Windows:
@@ -57,76 +57,47 @@ class Windows:
         return -(-(self.stream.tokens.size - 1) // self._stride)
 
     def __getitem__(self, index: int) -> dict[str, np.ndarray]:
-        return {name: rows[0] for name, rows in self.gather([index]).items()}
+        tokens, labels = self._span(*self._place(index))
+        return self._row(tokens, labels=labels)
 
-    def gather(self, indices: Sequence[int]) -> dict[str, np.ndarray]:
-        """Sequences by index: `tokens` and `labels`, int32 [rows, length]."""
-        starts = self._starts(indices)
-        tokens, labels = self._spans(starts)
-        return self._begun({"tokens": tokens, "labels": labels})
+    def _place(self, index: int) -> tuple[int, int]:
+        """Start of a sequence in the stream, and the number of its tokens there."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"index must be at least 0 and less than {len(self)}, got {index}")
+        start = index * self._stride
+        return start, min(self._stride, self.stream.tokens.size - 1 - start)
 
-    def _starts(self, indices: Sequence[int]) -> np.ndarray:
-        """Starts of sequences in the stream, in tokens: int64 [rows]."""
-        for index in indices:
-            if not 0 <= index < len(self):
-                raise IndexError(f"index must be at least 0 and less than {len(self)}, got {index}")
-        return np.asarray(indices, np.int64) * self._stride
-
-    def _sizes(self, starts: np.ndarray) -> np.ndarray:
-        """Numbers of tokens of the stream in sequences: int64 [rows]."""
-        return np.minimum(self._stride, self.stream.tokens.size - 1 - starts)
-
-    def _spans(self, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens and labels of the stream in sequences: int32 [rows, stride] each."""
-        values = self.stream.tokens
-        # One token more, for the last label. Kept in the stored type, and converted once for all
-        # rows.
-        spans = np.zeros((starts.size, self._stride + 1), values.dtype)
-        ends = np.minimum(starts + self._stride + 1, values.size)
-        gather_spans(values, starts, ends, spans)
-        tokens, labels = spans[:, :-1].astype(np.int32), spans[:, 1:].astype(np.int32)
-        sizes = self._sizes(starts)
-        for row in np.flatnonzero(sizes < self._stride):
-            tokens[row, sizes[row] :] = 0
-            labels[row, sizes[row] :] = IGNORE
+    def _span(self, start: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens and labels of the stream: int32 [size] each."""
+        span = np.array(self.stream.tokens[start : start + size + 1], np.int32)
+        tokens, labels = span[:-1], span[1:].copy()
         for place, token in enumerate(self._before):  # of documents
-            begins = self._begins(starts - place)[:, 1:]
+            begins = self._begins(start - place, size)[1:]
             labels[begins & (labels == token)] = IGNORE
         return tokens, labels
 
-    def _begins(self, starts: np.ndarray) -> np.ndarray:
-        """Marks starts of documents after the first token of a row: bool [rows, stride + 1]."""
+    def _begins(self, start: int, size: int) -> np.ndarray:
+        """Marks starts of documents after the first token: bool [size + 1]."""
         offsets = self.stream.offsets
-        first, last = (
-            np.searchsorted(offsets, at, side="right")
-            for at in (starts, starts + self._sizes(starts))
-        )
-        counts = last - first
-        # Row and index of each document that begins in one of the sequences.
-        rows = np.repeat(np.arange(starts.size), counts)
-        documents = np.arange(rows.size) + np.repeat(last - np.cumsum(counts), counts)
-        begins = np.zeros((starts.size, self._stride + 1), bool)
-        begins[rows, offsets[documents] - starts[rows]] = True
+        first, last = np.searchsorted(offsets, [start, start + size], side="right")
+        begins = np.zeros(size + 1, bool)
+        begins[offsets[first:last] - start] = True
         return begins
 
-    def _shifts(self, tokens: np.ndarray) -> np.ndarray:
-        """Number of tokens to add to the front of rows [rows, stride]: int64 [rows]."""
+    def _shift(self, tokens: np.ndarray) -> int:
+        """Number of tokens to add to the front of the tokens [size] of a sequence."""
         size = self._before.size
-        return size * np.any(tokens[:, :size] != self._before, axis=1)
+        return 0 if np.array_equal(tokens[:size], self._before) else size
 
-    def _begun(self, rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Arrays [rows, length]: adds `before` to those that begin within a document."""
-        if self._stride == self.length:
-            return rows
-        shifts = self._shifts(rows["tokens"])
-        columns = shifts[:, None] + np.arange(self._stride)
-        begun = {}
-        for name, values in rows.items():
-            padding = IGNORE if name == "labels" else 0
-            begun[name] = np.full((shifts.size, self.length), padding, np.int32)
-            np.put_along_axis(begun[name], columns, values, axis=1)
-        begun["tokens"][shifts > 0, : self._before.size] = self._before
-        return begun
+    def _row(self, tokens: np.ndarray, **arrays: np.ndarray) -> dict[str, np.ndarray]:
+        """Pads arrays [size] to [length]; adds `before` to those that begin within a document."""
+        shift = self._shift(tokens)
+        row = {}
+        for name, values in {"tokens": tokens, **arrays}.items():
+            row[name] = np.full(self.length, IGNORE if name == "labels" else 0, np.int32)
+            row[name][shift : shift + values.size] = values
+        row["tokens"][:shift] = self._before[:shift]
+        return row
 
 
 class PackedDocuments(Windows):
@@ -161,22 +132,18 @@ class PackedDocuments(Windows):
         """Indices of tokens that are never a target: the first of each document."""
         return self.stream.offsets
 
-    def gather(self, indices: Sequence[int]) -> dict[str, np.ndarray]:
-        """The result of `Windows.gather`, with segments and positions."""
-        starts = self._starts(indices)
-        tokens, labels = self._spans(starts)
-        begins, sizes = self._begins(starts), self._sizes(starts)
-        labels[begins[:, 1:]] = IGNORE  # the first token of another document
-        segment_ids = np.cumsum(begins[:, :-1], axis=1, dtype=np.int32) + 1
-        for row in np.flatnonzero(sizes < self._stride):
-            segment_ids[row, sizes[row] :] = 0
-        rows = self._begun({"tokens": tokens, "labels": labels, "segment_ids": segment_ids})
-        segment_ids = rows["segment_ids"]
-        segment_ids[:, : self._before.size] = 1
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+        start, size = self._place(index)
+        tokens, labels = self._span(start, size)
+        begins = self._begins(start, size)
+        labels[begins[1:]] = IGNORE  # the first token of another document
+        row = self._row(tokens, labels=labels, segment_ids=np.cumsum(begins[:-1]) + 1)
+        segment_ids = row["segment_ids"]
+        segment_ids[: self._shift(tokens)] = 1
         order = np.arange(self.length, dtype=np.int32)
-        is_next = np.diff(segment_ids, axis=1, prepend=1) != 0
-        positions = order - np.maximum.accumulate(np.where(is_next, order, 0), axis=1)
-        return {**rows, "positions": np.where(segment_ids == 0, np.int32(0), positions)}
+        is_next = np.diff(segment_ids, prepend=1) != 0
+        positions = order - np.maximum.accumulate(np.where(is_next, order, 0))
+        return {**row, "positions": np.where(segment_ids == 0, np.int32(0), positions)}
 
 
 class WindowsWithLengths(Windows):
@@ -193,14 +160,12 @@ class WindowsWithLengths(Windows):
         super().__init__(stream, length, before=[*before, *after])  # there is room for both
         self._before, self._after = np.array(before, np.int32), np.array(after, np.int32)
 
-    def gather(self, indices: Sequence[int]) -> dict[str, np.ndarray]:
-        """The result of `Windows.gather`, with `lengths`, int32 [rows]."""
-        starts = self._starts(indices)
-        tokens, labels = self._spans(starts)
-        rows = self._begun({"tokens": tokens, "labels": labels})
-        lengths, size = self._shifts(tokens) + self._sizes(starts), self._after.size
-        for row, length in enumerate(lengths if size else ()):
-            if np.any(rows["tokens"][row, length - size : length] != self._after):
-                rows["tokens"][row, length : length + size] = self._after
-                lengths[row] += size
-        return {**rows, "lengths": lengths.astype(np.int32)}
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+        """The result of `Windows`, with `lengths`, int32 []."""
+        tokens, labels = self._span(*self._place(index))
+        row, length = self._row(tokens, labels=labels), self._shift(tokens) + tokens.size
+        size = self._after.size
+        if size and np.any(row["tokens"][length - size : length] != self._after):
+            row["tokens"][length : length + size] = self._after
+            length += size
+        return {**row, "lengths": np.array(length, np.int32)}

@@ -46,29 +46,6 @@ def test_every_epoch_has_each_item_once_in_another_order(batch_size):
     assert orders[0].tolist() != sorted(orders[0].tolist())
 
 
-class OneByOne:
-    """A source without `gather`."""
-
-    def __init__(self, source):
-        self.source = source
-
-    def __len__(self):
-        return len(self.source)
-
-    def __getitem__(self, index):
-        return self.source[index]
-
-
-@pytest.mark.parametrize("source", [WINDOWS, PackedDocuments(STREAM, 17)])
-def test_batches_that_are_gathered_are_those_of_single_items(source):
-    batches, expected = Batches(source, 12, seed=7), Batches(OneByOne(source), 12, seed=7)
-    for step in (0, 3, 17):
-        assert_same(batches[step], expected[step])
-    evaluations = (Batches(rows, 12).once() for rows in (source, OneByOne(source)))
-    for batch, other in zip(*evaluations, strict=True):
-        assert_same(batch, other)
-
-
 SHARDS = JoinedArray([STREAM.tokens[:31], STREAM.tokens[31:31], STREAM.tokens[31:]])
 SHARDED = PackedDocuments(TokenStream(SHARDS, STREAM.offsets), LENGTH)
 
