@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import reprlib
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
@@ -10,11 +9,6 @@ from jaxformer.errors import CheckpointError
 from jaxformer.storage.files import read_whole, write_whole
 
 T = TypeVar("T")
-
-_REPR = reprlib.Repr()
-_REPR.maxstring = 80
-_REPR.maxlevel = 2
-_MAX_SHOWN = 160  # characters; escapes lengthen a string
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:
@@ -54,8 +48,7 @@ def read_object(path: pathlib.Path, *, optional: bool = False) -> dict[str, Any]
 
 def shown(value: object) -> str:
     """An untrusted value for an error message: on one line, and shortened if it is long."""
-    text = _REPR.repr(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
+    return f"{value!r:.160}"
 
 
 def some(names: Collection[str]) -> str:

@@ -47,7 +47,8 @@ def test_batches_of_a_mixture_of_experts_say_where_their_padding_is(tmp_path, pa
     )  # fmt: skip
     model = runs.LanguageModel(config=config, tokenizers=(text.byte_tokenizer(),))
     stream = text.TokenStream(np.arange(18), np.array([0]))  # a window of 12 tokens, and one of 5
-    batch = runs.LanguageModelTask(model=model).windows(stream).gather([0, 1])
+    windows = runs.LanguageModelTask(model=model).windows(stream)
+    batch = next(text.Batches(windows, 2).once())
     assert batch.keys() == model.batch_shapes(2).keys()
     assert view.real_tokens({**batch, "labels": None}).sum(axis=1).tolist() == [12, 5]
 

@@ -97,14 +97,6 @@ class RaggedArray:
         end = self.offsets[index + 1] if index + 1 < len(self) else self.values.size
         return np.asarray(self.values[int(self.offsets[index]) : int(end)])
 
-    def spans(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Starts and ends of items in `values`: int64 [indices] each."""
-        if self.offsets is None:
-            return indices, indices + 1
-        following = np.minimum(indices + 1, len(self) - 1)
-        starts, ends = self.offsets.take(np.append(indices, following)).reshape(2, -1)
-        return starts, np.where(indices + 1 < len(self), ends, self.values.size)
-
     @property
     def sizes(self) -> np.ndarray:
         """Number of values of each item: int64 [items]; 1 if they have no axis."""
@@ -157,16 +149,6 @@ class TokenStream(RaggedArray):
     def tokens(self) -> np.ndarray | JoinedArray:
         """The tokens of all documents: integers [tokens]."""
         return self.values
-
-
-def gather_spans(
-    values: np.ndarray | JoinedArray, starts: np.ndarray, ends: np.ndarray, rows: np.ndarray
-) -> None:
-    """Copies values from each start to its end into the beginning of a row of `rows`."""
-    if isinstance(values, np.ndarray):
-        values = values.view(np.ndarray)  # slicing a np.memmap itself is slow
-    for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-        rows[row, : end - start] = values[start:end]
 
 
 class ExampleArrays:
@@ -227,7 +209,9 @@ class ExampleArrays:
             if array.offsets is None:
                 batch[name][: indices.size] = np.asarray(array.values)[indices]
             else:
-                gather_spans(array.values, *array.spans(indices), batch[name])
+                for row, index in enumerate(indices.tolist()):
+                    values = array[index]
+                    batch[name][row, : values.size] = values
         return batch
 
     def sizes(self, name: str) -> np.ndarray:
