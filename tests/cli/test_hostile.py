@@ -22,7 +22,7 @@ CONFIGS = {
     "device as text": (CONFIG.replace("{text}", "/dev/zero"), "/dev/zero"),
     "folder as text": (CONFIG.replace("{text}", "."), "."),
     "gzip bomb as text": (CONFIG.replace("{text}", "bomb.gz"), "text must be UTF-8, got 0x00"),
-    "nothing but spaces": (CONFIG.replace("{text}", "spaces.txt"), "must have text"),
+    "nothing but spaces": (CONFIG.replace("{text}", "spaces.txt"), "got an empty training side"),
 }  # fmt: skip
 # Keys whose bounds or estimates refuse what would take all memory or time.
 SIZES = [

@@ -62,13 +62,6 @@ def test_start_that_was_killed_is_taken_back(tmp_path, monkeypatch, killed_befor
     assert files.is_run(tmp_path / "run") and DRAFT not in names(tmp_path / "run")
 
 
-def test_killed_behind_the_last_move_the_folder_is_whole(tmp_path, monkeypatch):
-    fill(tmp_path, monkeypatch)
-    before = names(tmp_path)
-    files.tidy(tmp_path)
-    assert names(tmp_path) == before
-
-
 def test_files_of_others_stay(tmp_path, monkeypatch):
     fill(tmp_path, monkeypatch, fail_at=2)
     (tmp_path / "thesis.txt").write_text("years of work")

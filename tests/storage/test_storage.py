@@ -7,7 +7,6 @@ import pytest
 from jaxformer.errors import CheckpointError
 from jaxformer.storage import (
     Manifest,
-    append,
     read_manifest,
     read_whole,
     remove_drafts,
@@ -45,12 +44,6 @@ def test_drafts_of_a_killed_process_are_removed_and_nothing_else(folder):
     assert set(manifest.files) == {"one", "a/two", "a/b/three"}
     remove_drafts(folder)
     assert sorted(path.name for path in folder.iterdir()) == [".config.tmp", "a", "one"]
-
-
-def test_appending_makes_a_file_and_goes_on_with_it(tmp_path):
-    for line in (b"one\n", b"two\n"):
-        append(tmp_path / "log", line)
-    assert (tmp_path / "log").read_bytes() == b"one\ntwo\n"
 
 
 def test_manifest_read_is_the_manifest_written(folder):

@@ -175,11 +175,6 @@ def _scan(
     report: Callable[[int, int], None] = lambda group, read: None,
 ) -> dict[str, Any]:
     """Values of JSON: the arguments of a `Corpus`. `report` gets a group and its bytes so far."""
-    if not 0 <= fraction < 1:
-        raise DataError(
-            "validation_fraction must be at least 0 and less than 1, got "
-            f"{fraction}; 0.1 holds out a tenth"
-        )
     key, names = _key(table), table.column_names()
     bins, sample = [(0, 0)] * NUM_BINS, EvenSample(_SAMPLE)
     # The rows that may be for validation: the holdout is known at the end.

@@ -27,7 +27,7 @@ class Documents(Table):
     A text file is one document, which is read in pieces of at most 128 KiB. So is each line of a
     JSON Lines file (`.jsonl`, `.ndjson`), and each row of a Parquet or Arrow file (needs pyarrow).
     Text is UTF-8; `\r\n` and `\r` become `\n`. Text and JSON Lines files may be compressed (`.gz`,
-    `.bz2`, `.xz`; `.zst` needs pyarrow). Blank records are skipped.
+    `.bz2`, `.xz`; `.zst` needs pyarrow). Blank files and records are skipped.
 
     A text file is cut before a line break (else a space) that follows another character. No
     tokenizer of this package has a token that spans such a cut.
@@ -72,13 +72,7 @@ class Documents(Table):
     def rows(cls, paths: Sequence[str], *, field: str = "text") -> Iterator[Row]:
         """Reads a file in pieces; `field` is the key of the text in JSON, or its column."""
         file = as_path(paths[0])
-        rows = _records(file, field) if has_records(file) else _pieces(file)
-        is_empty = True
-        for row in rows:
-            is_empty = False
-            yield row
-        if is_empty:
-            raise DataError(f"a text file must have text, got the empty '{file}'; leave it out")
+        return _records(file, field) if has_records(file) else _pieces(file)
 
     @classmethod
     def clean(cls, rows: Iterable[Row], counts: Counts) -> Iterator[Row]:

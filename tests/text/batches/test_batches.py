@@ -1,10 +1,12 @@
+import functools
+
 import numpy as np
 import pytest
 
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.text import IGNORE, Batches, Host, PackedDocuments, TokenStream, Windows
 from jaxformer.text.store.arrays import JoinedArray
-from tests.text.arrays import assert_same, joined
+from tests.text.arrays import assert_hosts_share, assert_same
 
 SIZE, LENGTH = 127, 3  # 42 sequences.
 STREAM = TokenStream(np.arange(1, SIZE + 1), np.arange(0, SIZE, 11))
@@ -51,14 +53,16 @@ SHARDED = PackedDocuments(TokenStream(SHARDS, STREAM.offsets), LENGTH)
 
 
 @pytest.mark.parametrize("source", [WINDOWS, SHARDED])
-@pytest.mark.parametrize("num_hosts", [1, 2, 4])
+@pytest.mark.parametrize("num_hosts", [2, 4])
 def test_hosts_rows_make_up_the_global_batch(source, num_hosts):
-    whole = Batches(PackedDocuments(STREAM, LENGTH) if source is SHARDED else source, 12, seed=7)
-    hosts = [Batches(source, 12, seed=7, host=Host(h, num_hosts)) for h in range(num_hosts)]
-    for step in (0, 3, 17):  # Step 3 has the end of an epoch and the start of the next.
-        parts = [host[step] for host in hosts]
-        assert all(len(part["tokens"]) == 12 // num_hosts for part in parts)
-        assert_same(joined(parts), whole[step])
+    # Step 3 has the end of an epoch and the start of the next.
+    make = functools.partial(Batches, source, 12, seed=7)
+    assert_hosts_share(lambda host: make(host=host), num_hosts, steps=(0, 3, 17))
+
+
+def test_tokens_of_several_files_are_those_of_one():
+    batches = (Batches(source, 12, seed=7) for source in (SHARDED, PackedDocuments(STREAM, LENGTH)))
+    assert_same(*(batch[3] for batch in batches))
 
 
 @pytest.mark.parametrize("batch_size", [1, 8, 42, 101])
@@ -71,18 +75,6 @@ def test_evaluation_has_each_item_once_in_order(batch_size):
     tokens = np.concatenate([batch["tokens"] for batch in batches])
     assert not tokens[len(WINDOWS) :].any()
     assert (labels[len(WINDOWS) :] == IGNORE).all()
-
-
-@pytest.mark.parametrize("num_hosts", [1, 2, 4])
-def test_evaluation_hosts_rows_make_up_the_global_batch(num_hosts):
-    packed = PackedDocuments(STREAM, LENGTH)
-    whole = list(Batches(packed, 20).once())
-    hosts = [Batches(packed, 20, host=Host(index, num_hosts)).once() for index in range(num_hosts)]
-    steps = list(zip(*hosts, strict=True))
-    assert len(steps) == len(whole) == 3
-    for parts, expected in zip(steps, whole, strict=True):
-        assert_same(joined(parts), expected)
-    assert not whole[-1]["segment_ids"][2:].any()
 
 
 @pytest.mark.parametrize("index, count", [(4, 4), (-1, 4), (0, 0)])

@@ -12,7 +12,7 @@ from jaxformer.text import (
     TokenStream,
     Windows,
 )
-from tests.text.arrays import assert_same, joined
+from tests.text.arrays import assert_hosts_share, assert_same, joined
 
 MASK, SPECIAL, NUM_TOKENS = 30, (0, 17), 31
 ORDINARY = sorted(set(range(NUM_TOKENS)) - {MASK, *SPECIAL})
@@ -109,35 +109,29 @@ def test_masked_batches_mask_each_epoch_and_each_row_anew():
 def test_masked_hosts_rows_make_up_the_global_batch(num_hosts):
     rows = [np.resize(TEXT.tokens[length:], length).astype(np.int32) for length in range(3, 26)]
     examples = [{"tokens": row, "labels": row} for row in rows]
-    bucketed = dict(batch_tokens=150, multiple_of=6, num_buckets=3)
-    whole = MaskedBatches(BucketedBatches(examples, seed=7, **bucketed), seed=3, **OPTIONS)
-    hosts = []
-    for index in range(num_hosts):
-        host = Host(index, num_hosts)
-        batches = BucketedBatches(examples, seed=7, **bucketed, host=host)
-        hosts.append(MaskedBatches(batches, seed=3, **OPTIONS, host=host))
-    for step in range(batches.batches_per_epoch + 1):
-        assert_same(joined([host[step] for host in hosts]), whole[step])
+
+    def make(host):
+        bucketed = dict(batch_tokens=150, multiple_of=6, num_buckets=3, host=host)
+        return MaskedBatches(
+            BucketedBatches(examples, seed=7, **bucketed), seed=3, **OPTIONS, host=host
+        )
+
+    assert_hosts_share(make, num_hosts, range(make(Host()).batches_per_epoch + 1))
 
 
-@pytest.mark.parametrize("num_hosts", [1, 2, 3])
-def test_masked_evaluation_is_always_the_same(num_hosts):
-    windows = Windows(TEXT, 13)  # 26, the last one shorter.
+def test_masked_evaluation_does_not_depend_on_the_batch_size():
+    def masked(batch_size):
+        batches = Batches(Windows(TEXT, 13), batch_size)  # 26, the last one shorter.
+        return joined(list(MaskedBatches(batches, seed=3, **OPTIONS).once()))
 
-    def masked(batch_size, host):
-        batches = Batches(windows, batch_size, host=host)
-        return MaskedBatches(batches, seed=3, **OPTIONS, host=host).once()
-
-    expected = joined(list(masked(1, Host())))
-    hosts = [masked(12, Host(index, num_hosts)) for index in range(num_hosts)]
-    batch = joined([joined(parts) for parts in zip(*hosts, strict=True)])
+    batch = masked(12)
     assert len(batch["tokens"]) == 36
-    assert_same({name: array[:26] for name, array in batch.items()}, expected)
-    assert (batch["labels"][26:] == IGNORE).all()
-    assert not batch["tokens"][26:].any()
-    assert ((batch["labels"] != IGNORE).sum(axis=1)[:25] == 2).all()
+    assert_same({name: array[:26] for name, array in batch.items()}, masked(1))
+    is_chosen = batch["labels"] != IGNORE
+    assert not is_chosen[26:].any() and not batch["tokens"][26:].any()
+    assert (is_chosen.sum(axis=1)[:25] == 2).all()
     # Rows are not all masked at the same places.
-    assert len({tuple(row) for row in (batch["labels"] != IGNORE)[:26].tolist()}) > 13
+    assert len({tuple(row) for row in is_chosen[:26].tolist()}) > 13
 
 
 BATCHES = Batches(Windows(TEXT, 13), 2, seed=7)

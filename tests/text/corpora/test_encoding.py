@@ -55,18 +55,6 @@ def test_long_file_is_one_document_up_to_what_is_held_out(tmp_path, monkeypatch,
     assert_holds(text.prepare_documents(corpus, BYTES, tmp_path), runs[False], runs[True])
 
 
-@pytest.mark.parametrize(
-    ("texts", "rule"),
-    [(["a\ud800"], "must be valid Unicode"), ("a text", "must be a list of strings, got 'a text'")],
-)
-def test_documents_that_cannot_be_encoded_are_refused(texts, rule):
-    with pytest.raises(DataError, match=rule):
-        text.Documents.of(texts)
-
-
-# Rows.
-
-
 def encode(rows):
     return text.encode_pairs(rows, BYTES, BYTES)
 

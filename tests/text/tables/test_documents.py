@@ -75,11 +75,6 @@ def test_a_part_without_a_place_to_cut_is_one_piece(tmp_path, monkeypatch):
 
 
 BAD = {
-    "bytes.txt": (
-        b"one\ntwo\n\xff three\nfour",
-        "bytes.txt:3: .* got 0xFF at byte 0 of the line; unp",
-    ),
-    "zero.txt": (b"one\ntwo\nthe\0 three\nfour", "zero.txt:3: .* got 0x00 at byte 3"),
     "bytes.jsonl": (
         b'{"text": "a"}\n{"text": "\xe9"}\n{"text": "b"}',
         "must be JSON in UTF-8, got .* byte 0xe9",
@@ -104,8 +99,7 @@ def test_bad_records_are_named(tmp_path, name):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message) as error:
         pieces(tmp_path / name)
-    place = f"{tmp_path / name}:{3 if name.endswith('txt') else 2}: "
-    assert str(error.value).startswith(place) and "\n" not in str(error.value)
+    assert str(error.value).startswith(f"{tmp_path / name}:2: ") and "\n" not in str(error.value)
 
 
 def test_parquet_errors_name_the_columns_and_the_row(tmp_path):
@@ -199,10 +193,8 @@ def test_files_are_read_in_order_and_once(tmp_path, monkeypatch):
         ("good.txt", "list of text files or patterns, got 'good.txt'"),
         (["good.txt", "*.rst"], r"got '\*\.rst', which matches none in /.*; check its spelling"),
         (["fold*"], r"got 'fold\*', which matches none"),
-        (["missing.txt"], "got 'missing.txt': No such file or directory; check its spelling"),
         (["folder"], "must be a file .*, got 'folder': Is a directory"),
-        (["empty.txt"], "must have text, got the empty 'empty.txt'; leave it out"),
-        (["mark.txt"], "must have text, got the empty 'mark.txt'"),
+        (["empty.txt", "mark.txt"], "must be usable, got 'empty.txt' and 'mark.txt': 0 documents"),
     ],
 )
 def test_reading_names_what_is_wrong(tmp_path, monkeypatch, paths, rule):
@@ -260,7 +252,7 @@ def test_paragraphs_that_documents_repeat_are_kept_once():
 
 @pytest.mark.parametrize("fraction", [1.0, -0.1, float("nan")])
 def test_split_refuses_a_fraction_out_of_range(fraction):
-    with pytest.raises(DataError, match=f"at least 0 and less than 1, got {fraction}; 0.1"):
+    with pytest.raises(DataError, match=f"empty .* side with validation_fraction={fraction}"):
         split_documents(["abc"], fraction)
 
 

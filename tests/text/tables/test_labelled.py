@@ -35,18 +35,6 @@ def test_several_files_follow_each_other_and_are_named(folder):
     )
 
 
-def test_reading_names_what_is_wrong(folder):
-    (folder / "blank").write_bytes(b"\n")
-    rule = "the texts must be usable, got 'blank': 1 texts .*; each line must be text, tab, label"
-    with pytest.raises(DataError, match=rule):
-        Labelled.read(["blank"])
-
-
-def test_classes_are_the_sorted_labels():
-    labelled = Labelled(tuple("abcd"), ("y", "x", "Z", "y"))
-    assert (len(labelled), labelled.classes) == (4, ("Z", "x", "y"))
-
-
 def test_classes_must_be_two():
     with pytest.raises(DataError, match=r"at least 2 classes, got 1 in 3 texts: \['x'\]; add"):
         _ = Labelled(tuple("abc"), ("x",) * 3).classes

@@ -90,13 +90,6 @@ def test_encode_gives_int32_even_for_no_text(tokenizer):
 
 
 @pytest.mark.parametrize("tokenizer", ALL.values(), ids=ALL)
-def test_encode_documents_equals_encode_of_each(tokenizer):
-    texts = ["work", "", "night is", "coming\n" * 5]
-    together = tokenizer.encode_documents(texts)
-    assert [ids.tolist() for ids in together] == [tokenizer.encode(t).tolist() for t in texts]
-
-
-@pytest.mark.parametrize("tokenizer", ALL.values(), ids=ALL)
 def test_decode_skips_the_end_of_text_and_takes_any_sequence(tokenizer):
     ids = tokenizer.encode("work").tolist()
     ended = [tokenizer.end_of_text, *ids, tokenizer.end_of_text]
