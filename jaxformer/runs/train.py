@@ -39,7 +39,7 @@ from jaxformer.training.parallel import (
 )
 from jaxformer.training.records.profiles import check_profile
 from jaxformer.training.records.trackers import require_trackers
-from jaxformer.training.trial import RunSpec, shared_programs
+from jaxformer.training.trial import RunSpec
 
 _LOG = logging.getLogger(__name__)
 _LAG = 30.0  # seconds until a network file system shows the files of another host
@@ -101,8 +101,7 @@ def train_run(
             on_start(run_task)
         spec = spec._replace(callbacks=tuple(callbacks))
         check_run(spec)
-        programs = shared_programs(spec.recipe.make, spec.loop, runner)
-        return fit_run(spec, runner, programs, profile=profile)
+        return fit_run(spec, runner, profile=profile)
 
 
 def take_folder(

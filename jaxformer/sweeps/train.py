@@ -1,5 +1,6 @@
 """Sweeps of configs: each run is trained in a run folder of its own."""
 
+import collections
 import contextlib
 import dataclasses
 import pathlib
@@ -15,7 +16,7 @@ from jaxformer.runs.folder.files import is_run
 from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.train import start_run, take_folder
 from jaxformer.runs.weights.preparing import prepare_task
-from jaxformer.runs.weights.trials import numbers_of, with_numbers
+from jaxformer.runs.weights.trials import numbers_of
 from jaxformer.storage import as_path
 from jaxformer.sweeps.fit import train_specs
 from jaxformer.sweeps.runs import SweepRun, SweepSpec, combine_values, name_runs
@@ -122,12 +123,7 @@ def train_configs(
             name: stack.enter_context(take_folder(folder / name, config.training.keep_checkpoints))
             for name, (_, config) in named.items()
         }
-        specs = {
-            spec.run.name: spec
-            for group in _groups(named, folder)
-            for spec in _start_group(group, named, locked, task, callbacks, on_start)
-        }
-        return train_specs([specs[name] for name in named], folder)
+        return train_specs(_start_runs(named, locked, task, callbacks, on_start), folder)
 
 
 def _require_simple(config: ExperimentConfig) -> None:
@@ -146,60 +142,54 @@ def _require_simple(config: ExperimentConfig) -> None:
     make_runner("pmap", devices=training.devices)  # checks that there are so many
 
 
-def _groups(named: NamedConfigs, folder: pathlib.Path) -> list[dict[str, ExperimentConfig]]:
-    """Configs that differ only in numbers, by the names of their runs."""
-    groups: dict[ExperimentConfig, dict[str, ExperimentConfig]] = {}
-    for name, (_, config) in named.items():
-        in_folder = dataclasses.replace(config, out=str(folder / name))
-        groups.setdefault(_without_numbers(config), {})[name] = in_folder
-    return list(groups.values())
-
-
 def _without_numbers(config: ExperimentConfig) -> ExperimentConfig:
     """The settings that the programs of two runs must have in common."""
-    return with_numbers(config, dict.fromkeys(numbers_of(config), 0))
+    numbers: dict[str, Any] = {name: 1.0 for name in numbers_of(config) if name != "seed"}
+    optimizer = dataclasses.replace(config.optimizer, **numbers)
+    return dataclasses.replace(config, seed=0, optimizer=optimizer, out=None)
 
 
-def _start_group(
-    group: Mapping[str, ExperimentConfig],
+def _start_runs(
     named: NamedConfigs,
     locked: Mapping[str, LockedFolder],
     task: type[Task] | None,
     callbacks: Callable[..., Sequence[Callback]] | None,
     on_start: Callable[[Task], None] | None,
 ) -> list[SweepSpec]:
-    """Prepares the data of runs that differ in numbers only, once for each seed."""
-    runner = TogetherRunner(len(group), shares_batches=False)
-    prepared: dict[int, Task] = {}
-    data: dict[int, TrainingData] = {}
+    """Prepares runs; the data of those that differ in numbers only, once for each seed."""
+    common = {name: _without_numbers(config) for name, (_, config) in named.items()}
+    sizes = collections.Counter(common.values())
+    prepared: dict[Any, Task] = {}
+    data: dict[Any, TrainingData] = {}
     makers: dict[Any, Callable[..., Trial]] = {}
-    tasks, specs = [], []
-    for name, config in group.items():
-        if config.seed not in prepared:
-            folder = locked[name].folder
+    specs = []
+    for name, (values, config) in named.items():
+        folder, of_seed = locked[name].folder, (common[name], config.seed)
+        is_first = all(other != common[name] for other, _ in prepared)
+        if of_seed not in prepared:
+            config = dataclasses.replace(config, out=str(folder))
             resumed = folder if is_run(folder) else None
-            prepared[config.seed] = prepare_task(config, task=task, folder=resumed)
-        seed_task = prepared[config.seed]
-        filled = with_numbers(seed_task.config, numbers_of(config))
-        run_task = seed_task.with_config(dataclasses.replace(filled, out=config.out))
+            prepared[of_seed] = prepare_task(config, task=task, folder=resumed)
+        filled = prepared[of_seed].config
+        config = dataclasses.replace(filled, optimizer=config.optimizer, out=str(folder))
         run_task, spec = start_run(
-            run_task.config, locked[name], runner, task=task, prepared=run_task
-        )
-        tasks.append(run_task)
+            config, locked[name], TogetherRunner(sizes[common[name]], shares_batches=False),
+            task=task, prepared=prepared[of_seed].with_config(config),
+        )  # fmt: skip
+        if on_start is not None and is_first:
+            on_start(run_task)
         # The data of a seed may also decide sizes, such as that of the vocabulary. Which of several
         # shapes a batch has depends on the seed, so runs with other seeds follow each other then.
-        config, batches, values = run_task.config, spec.data.batches, named[name][0]
+        config, batches = run_task.config, spec.data.batches
         shapes = batches.shapes if isinstance(batches, BucketedBatches) else ()
         by_seed = config.seed if len(shapes) > 1 else None
-        key = _without_numbers(dataclasses.replace(config, out=None)), shapes, by_seed
+        key = _without_numbers(config), shapes, by_seed
         spec = spec._replace(
             recipe=spec.recipe._replace(make=makers.setdefault(key, spec.recipe.make)),
-            data=data.setdefault(config.seed, spec.data),
+            data=data.setdefault(of_seed, spec.data),
             callbacks=() if callbacks is None else tuple(callbacks(**values)),
             name=name,
         )
         num_devices = 1 if config.training.runner == "single" else config.training.devices
         specs.append(SweepSpec(spec, values, num_devices))
-    if on_start is not None:
-        on_start(tasks[0])
     return specs

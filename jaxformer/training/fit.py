@@ -18,7 +18,7 @@ from jaxformer.training.parallel import Runner, in_first_process, make_runner
 from jaxformer.training.records import Recorder
 from jaxformer.training.records.profiles import check_profile
 from jaxformer.training.records.trackers import require_trackers
-from jaxformer.training.trial import Programs, Recipe, RunSpec, Trial
+from jaxformer.training.trial import Recipe, RunSpec, Trial
 
 
 class FitResult(NamedTuple):
@@ -125,15 +125,9 @@ def fit(
         return fit_run(spec, runner, profile=profile)
 
 
-def fit_run(
-    spec: RunSpec,
-    runner: Runner,
-    programs: Programs | None = None,
-    *,
-    profile: range | None = None,
-) -> FitResult:
+def fit_run(spec: RunSpec, runner: Runner, *, profile: range | None = None) -> FitResult:
     """`fit` in an open run folder, of a run that was checked."""
-    training = TrainingLoop([spec], runner, programs, profile)
+    training = TrainingLoop([spec], runner, profile)
     training.train()
     (run,) = training.runs
     if run.failure is not None:

@@ -22,7 +22,7 @@ from jaxformer.training.records import (
 )
 from jaxformer.training.records.clock import meter_text
 from jaxformer.training.records.profiles import STEP
-from jaxformer.training.trial import Programs, RunSpec, make_programs
+from jaxformer.training.trial import RunSpec, make_programs
 
 T = TypeVar("T")
 
@@ -31,13 +31,12 @@ class TrainingLoop:
     """Trains runs with the same program at once, from the same step; `fit` has one run."""
 
     def __init__(
-        self, specs: Sequence[RunSpec], runner: Runner, programs: Programs | None = None,
-        profile: range | None = None,
-    ) -> None:  # fmt: skip
+        self, specs: Sequence[RunSpec], runner: Runner, profile: range | None = None
+    ) -> None:
         self.clock = WallClock()
         self.runner, self.config, self.step = runner, specs[0].loop, specs[0].step
         recipe = specs[0].recipe
-        self.programs = programs or make_programs(recipe.make, self.config, runner)
+        self.programs = make_programs(recipe.make, self.config, runner)
         self.data = joined_runs([spec.data for spec in specs])
         self.stop = StopRequest(is_shared=runner.num_hosts > 1)
         self.stop_signal: signal.Signals | None = None  # that stopped the training, on all hosts

@@ -68,7 +68,7 @@ def classification_loss(model: SequenceClassifier, *, label_smoothing: float = 0
 
 @dataclasses.dataclass(frozen=True)
 class _Loss:
-    """A loss; equal losses are equal values, so that trainings with them share a program."""
+    """A loss of a model, by the function that sums it."""
 
     model: nn.Module
     sums: Callable[..., tuple[jax.Array, jax.Array]]

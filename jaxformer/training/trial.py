@@ -1,10 +1,9 @@
 """Trials: a loss, initial parameters and an optimizer, and the programs made of them."""
 
-import functools
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -20,8 +19,6 @@ from jaxformer.training.losses import Combine, LossFunction
 from jaxformer.training.parallel import Program, Runner
 from jaxformer.training.state import TrainState
 from jaxformer.training.step import make_eval_step, make_train_step
-
-T = TypeVar("T")
 
 
 class Trial(NamedTuple):
@@ -57,7 +54,7 @@ class Trial(NamedTuple):
 class Recipe(NamedTuple):
     """Makes a trial from numbers, which are arguments of its programs."""
 
-    make: Callable[..., Trial]  # of the numbers except "seed"; recipes with an equal one share
+    make: Callable[..., Trial]  # of the numbers except "seed"
     numbers: Mapping[str, float]  # "seed", and what `make` takes; traced in programs
     params: Any = None  # None for those of the trial
     frozen: Any = None
@@ -155,35 +152,3 @@ def make_programs(make: Callable[..., Trial], loop: LoopConfig, runner: Runner) 
         return step(params, batch, frozen)
 
     return Programs(create, runner.compile_train(train_step), runner.compile_eval(eval_step))
-
-
-def shared_programs(make: Callable[..., Trial], loop: LoopConfig, runner: Runner) -> Programs:
-    """As `make_programs`; but the last few are kept, and used again for an equal `make`."""
-    # What programs do not depend on, such as the number of steps, is left out.
-    program_loop = LoopConfig(
-        steps=1, accumulate_steps=loop.accumulate_steps, skip_bad_steps=loop.skip_bad_steps,
-        average_decay=loop.average_decay,
-    )  # fmt: skip
-    return _shared(make_programs, make, program_loop, runner)
-
-
-def shared_evaluation(loss: LossFunction, runner: Runner) -> Program:
-    """Program of the evaluation step of a loss, (params, batch) to sums; kept as above."""
-    return _shared(_evaluation, loss, runner)
-
-
-def _evaluation(loss: LossFunction, runner: Runner) -> Program:
-    return runner.compile_eval(make_eval_step(loss, axis_name=runner.axis_name))
-
-
-def _shared(function: Callable[..., T], *args: Any) -> T:
-    """The result of a function, which is kept if its arguments can be hashed."""
-    try:
-        return _cached(function, *args)
-    except TypeError:
-        return function(*args)
-
-
-@functools.lru_cache(maxsize=16)
-def _cached(function: Callable[..., T], *args: Any) -> T:
-    return function(*args)

@@ -1,4 +1,5 @@
 import concurrent.futures
+import contextlib
 import re
 import time
 
@@ -18,7 +19,6 @@ from jaxformer.training import (
     split_cpu,
 )
 from jaxformer.training.parallel import TogetherRunner
-from tests.compilations import counting_compilations
 
 
 def test_default_runner_takes_every_device():
@@ -129,6 +129,21 @@ def test_programs_of_several_runs_have_no_collectives():
     # Shards of one device each go in.
     taken = runner._take.lower(jax.tree.map(lambda x: x.addressable_data(1), state), 0)
     assert "num_partitions = 1" in taken.as_text()
+
+
+@contextlib.contextmanager
+def counting_compilations():
+    """A list with an item for each program that is compiled meanwhile."""
+    compilations = []
+
+    def listener(event, *_, **__):
+        compilations.extend([event] * (event == "/jax/core/compile/backend_compile_duration"))
+
+    jax.monitoring.register_event_duration_secs_listener(listener)
+    try:
+        yield compilations
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listener)
 
 
 @pytest.mark.parametrize("runner", [SingleRunner(), PmapRunner(jax.local_devices()[:2])])

@@ -14,10 +14,9 @@ from jaxformer.runs.data.prepare import cache_dir, train_tokenizer
 from jaxformer.runs.data.view import DataView, plain_text, real_tokens
 from jaxformer.runs.folder.files import VALIDATION, DataSummary
 from jaxformer.runs.text_models.text_model import TextModel
-from jaxformer.training import Evaluation, TrainingData, evaluate
+from jaxformer.training import Evaluation, TrainingData, evaluate, make_eval_step
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
-from jaxformer.training.trial import shared_evaluation
 
 
 class Split(NamedTuple):
@@ -239,8 +238,12 @@ class Task(abc.ABC):
             )
         data = task.evaluation_data(validation, model.runner)
         assert data.validation is not None
-        step, batches = shared_evaluation(model.loss(0.0), model.runner), data.validation()
-        result = evaluate(step, model.params, batches, data.validation_bytes, data.unit)
+        runner = model.runner
+        step = make_eval_step(model.loss(0.0), axis_name=runner.axis_name)
+        result = evaluate(
+            runner.compile_eval(step), model.params, data.validation(), data.validation_bytes,
+            data.unit,
+        )  # fmt: skip
         result = model.with_scores(result, validation)
         counts = getattr(validation, "counts", None)  # of rows; some may be unusable
         if paths is None or counts is None:

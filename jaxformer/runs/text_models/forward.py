@@ -1,6 +1,5 @@
-"""Initial parameters, and forward passes over texts of any length: outputs, likelihoods."""
+"""Forward passes over texts of any length: outputs, likelihoods."""
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,19 +15,6 @@ from jaxformer.text.store.arrays import ExampleArrays, RaggedArray, example_leng
 
 _ROWS = 32  # texts at a time
 _SHORTEST = 16  # tokens; shorter rows are padded to this
-
-
-@dataclasses.dataclass(frozen=True)
-class Initializer:
-    """Draws the parameters of a module; equal for equal modules and inputs."""
-
-    module: nn.Module
-    inputs: tuple[jax.ShapeDtypeStruct, ...]
-
-    def __call__(self, rng: jax.Array) -> Any:
-        """Draws the parameters from a PRNG key."""
-        inputs = [jnp.zeros(shape.shape, shape.dtype) for shape in self.inputs]
-        return nn.unbox(self.module.init(rng, *inputs))["params"]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))  # a new function would compile again

@@ -26,7 +26,6 @@ from jaxformer.runs.data.prepare import (
 )
 from jaxformer.runs.folder.tokenizers import load_tokenizers, save_tokenizers
 from jaxformer.runs.text_models.forward import (
-    Initializer,
     apply_model,
     apply_to_rows,
     self_attention_map,
@@ -152,10 +151,10 @@ class TextModel(abc.ABC):
         tokens = jax.ShapeDtypeStruct((rows, self.max_len), jnp.int32)
         return {"tokens": tokens, "labels": tokens}
 
-    @property
-    def initializer(self) -> Initializer:
-        """Draws the module's parameters, as a function of a PRNG key."""
-        return Initializer(self.module, self.init_inputs)
+    def initializer(self, rng: jax.Array) -> Any:
+        """Draws the module's parameters from a PRNG key."""
+        inputs = [jnp.zeros(shape.shape, shape.dtype) for shape in self.init_inputs]
+        return nn.unbox(self.module.init(rng, *inputs))["params"]
 
     # What every model can do.
 

@@ -1,31 +1,18 @@
 """The trial of a run, made from the numbers of its config and, with LoRA, from its base."""
 
 import copy
-import dataclasses
 import functools
 import logging
 import math
-import operator
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 
-from jaxformer.config import (
-    AdamWConfig,
-    ExperimentConfig,
-    LionConfig,
-    LoraConfig,
-    ModelConfig,
-    MuonConfig,
-    OptimizerConfig,
-    ScheduleConfig,
-)
+from jaxformer.config import AdamWConfig, ExperimentConfig, LionConfig, LoraConfig, MuonConfig
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.runs.weights.shapes import rate_factors
 from jaxformer.runs.weights.source import Start
 from jaxformer.training import (
-    LossFunction,
     Trial,
     combine_low_rank,
     low_rank_params,
@@ -39,35 +26,7 @@ from jaxformer.training.trial import Recipe
 
 _LOG = logging.getLogger(__name__)
 
-Config = TypeVar("Config")
-
 _DECAYING = (AdamWConfig, LionConfig, MuonConfig)
-
-
-@dataclasses.dataclass(frozen=True)
-class RunTrial:
-    """Makes the trial of a run from its numbers; equal only if the programs of two runs are."""
-
-    loss: LossFunction
-    validation_loss: LossFunction
-    draw_params: Callable[..., Any] | None
-    optimizer: OptimizerConfig
-    schedule: ScheduleConfig
-    combine: Combine | None
-    model: tuple[type[TextModel], ModelConfig]
-    factors: Any = dataclasses.field(compare=False)  # follow from the model
-
-    def __call__(self, **numbers: Any) -> Trial:
-        """Makes the trial; the numbers may be traced."""
-        optimizer = with_numbers(self, numbers).optimizer
-        return Trial(
-            loss=self.loss,
-            init_params=self.draw_params,
-            optimizer=make_optimizer(optimizer, self.schedule, self.factors),
-            validation_loss=self.validation_loss,
-            learning_rate=make_schedule(optimizer.learning_rate, self.schedule),
-            combine=self.combine,
-        )
 
 
 def adapt(model: TextModel, start: Start) -> tuple[Any, Any]:
@@ -87,12 +46,9 @@ def adapt(model: TextModel, start: Start) -> tuple[Any, Any]:
     return params, frozen
 
 
-@functools.cache
 def combine_of(lora: LoraConfig | None) -> Combine | None:
     """Function from trained and frozen parameters to those of the model; None without LoRA."""
-    if lora is None:
-        return None
-    return functools.partial(combine_low_rank, scale=lora.scale)
+    return None if lora is None else functools.partial(combine_low_rank, scale=lora.scale)
 
 
 def training_runner(config: ExperimentConfig) -> Runner:
@@ -112,36 +68,28 @@ def run_recipe(model: TextModel, start: Start | None = None) -> Recipe:
     config, params, frozen = model.config, None, None
     if start is not None:
         params, frozen = (start.params, None) if config.lora is None else adapt(model, start)
-    numbers = numbers_of(config)
-    make = RunTrial(
-        loss=model.loss(config.training.label_smoothing),
-        validation_loss=model.loss(0.0),
-        draw_params=model.initializer if start is None else None,
-        optimizer=with_numbers(config, dict.fromkeys(numbers, 0)).optimizer,
-        schedule=config.schedule,
-        combine=combine_of(config.lora),
-        model=(type(model), config.model),
-        factors=rate_factors(model),
-    )
-    return Recipe(make, numbers, params, frozen)
+    loss, validation_loss = model.loss(config.training.label_smoothing), model.loss(0.0)
+    factors, combine = rate_factors(model), combine_of(config.lora)
+
+    def make(**numbers: Any) -> Trial:
+        optimizer = copy.copy(config.optimizer)
+        for name, number in numbers.items():
+            object.__setattr__(optimizer, name, number)  # which may be traced, so without a check
+        return Trial(
+            loss=loss,
+            init_params=model.initializer if start is None else None,
+            optimizer=make_optimizer(optimizer, config.schedule, factors),
+            validation_loss=validation_loss,
+            learning_rate=make_schedule(optimizer.learning_rate, config.schedule),
+            combine=combine,
+        )
+
+    return Recipe(make, numbers_of(config), params, frozen)
 
 
 def numbers_of(config: ExperimentConfig) -> dict[str, float]:
-    """The settings that are arguments of a run's programs, by key; the others are compiled in."""
-    keys = ["seed", "optimizer.learning_rate"]
-    if type(config.optimizer) in _DECAYING:
-        keys.append("optimizer.weight_decay")
-    return {key: operator.attrgetter(key)(config) for key in keys}
-
-
-def with_numbers(config: Config, numbers: Mapping[str, Any]) -> Config:
-    """A copy of a config with other numbers, which are not checked: they may be traced."""
-    changed = copy.copy(config)
-    for key, number in numbers.items():
-        table, _, name = key.rpartition(".")
-        owner: Any = changed
-        if table:
-            owner = copy.copy(getattr(changed, table))
-            object.__setattr__(changed, table, owner)
-        object.__setattr__(owner, name, number)
-    return changed
+    """The seed, and settings of the optimizer that are arguments of a run's programs, too."""
+    numbers = {"seed": config.seed, "learning_rate": config.optimizer.learning_rate}
+    if isinstance(config.optimizer, _DECAYING):
+        numbers["weight_decay"] = config.optimizer.weight_decay
+    return numbers
