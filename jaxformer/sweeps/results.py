@@ -1,8 +1,6 @@
 """Results of a sweep: what its runs have reached, and a table over their seeds."""
 
-import csv
 import dataclasses
-import io
 import math
 import pathlib
 import statistics
@@ -10,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxformer.errors import DataError
+from jaxformer.storage import as_path
 from jaxformer.sweeps.runs import read_sweep
 from jaxformer.training import read_metrics
 from jaxformer.training.records import METERS
@@ -76,21 +75,6 @@ class SweepTable:
         ]
         return "\n".join([*lines, *(f"{name}: {why}" for name, why in self.failures.items())])
 
-    def as_csv(self) -> str:
-        """The table as CSV, with mean, standard deviation and number of seeds of each metric."""
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        parts = [f"{name} {part}" for name in self.metrics for part in ("mean", "sd", "seeds")]
-        writer.writerow([*self.keys, *parts])
-        for values, columns in self.rows:
-            numbers: list[Any] = []
-            for results in columns:
-                numbers.append(statistics.fmean(results) if results else "")
-                numbers.append(statistics.stdev(results) if len(results) > 1 else "")
-                numbers.append(len(results))
-            writer.writerow([*values, *numbers])
-        return out.getvalue()
-
 
 def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -105,7 +89,7 @@ def _mean_and_deviation(results: Sequence[float]) -> str:
     return f"{mean} ± {statistics.stdev(results):.4f}"
 
 
-def sweep_table(folder: pathlib.Path) -> SweepTable:
+def sweep_table(folder: str | pathlib.Path) -> SweepTable:
     """Reads the results of a sweep: the last value of each metric of its runs.
 
     Args:
@@ -115,6 +99,7 @@ def sweep_table(folder: pathlib.Path) -> SweepTable:
         CheckpointError: it is not the folder of a sweep.
         DataError: no run has metrics yet.
     """
+    folder = as_path(folder)
     runs, failures = read_sweep(folder)
     results = {name: _last_metrics(folder / name) for name in runs if name not in failures}
     names = dict.fromkeys(metric for values in results.values() for metric in values)

@@ -18,7 +18,7 @@ from jaxformer.cli.experiment import (
 from jaxformer.cli.terminal import show
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError
-from jaxformer.storage import as_path, write_whole
+from jaxformer.storage import as_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,8 +32,8 @@ def sweep(config: str, *, flags: ConfigFlags) -> None:
     jaxformer sweep CONFIG --optimizer.learning-rate 1e-4,3e-4,1e-3 --seed 0,1,2 --out runs/sweep
 
     Runs that differ only in seed, learning rate or weight decay train at once, in one program. The
-    folder (default: runs/NAME_sweep) gets a run folder for each run, sweep.csv and sweep.png. If
-    you stop the command and start it again, it continues where it stopped.
+    folder (default: runs/NAME_sweep) gets a run folder for each run, and sweep.png. If you stop the
+    command and start it again, it continues where it stopped.
 
     Args:
         config: config file, name of a built-in config, or run folder, such as runs/quickstart.
@@ -77,14 +77,11 @@ def _is_swept(name: str, value: Any) -> bool:
 
 
 def _report(folder: pathlib.Path) -> None:
-    """Shows the table of a sweep; writes it, and a figure."""
+    """Shows the table of a sweep, and draws a figure."""
     from jaxformer.sweeps import sweep_table
 
-    table = sweep_table(folder)
-    show(f"\n{table.as_text()}\n")
+    show(f"\n{sweep_table(folder).as_text()}\n")
     draw("figure", lambda: sweep_figure(folder), folder / "sweep.png")
-    write_whole(folder / "sweep.csv", table.as_csv())
-    show(f"table: {folder / 'sweep.csv'}")
 
 
 def sweep_figure(folder: pathlib.Path) -> "Figure":
