@@ -2,7 +2,7 @@
 
 from jaxformer.runs.convert import convert
 from jaxformer.runs.data.view import DataView, SharedTexts
-from jaxformer.runs.folder.files import Verified, read_run_config, verify_run
+from jaxformer.runs.folder.files import read_run_config, verify_run
 from jaxformer.runs.harness import evaluate_tasks, harness_model
 from jaxformer.runs.inspection import DataReport, inspect_data
 from jaxformer.runs.opening import open_run
@@ -49,7 +49,6 @@ __all__ = [
     "Translation",
     "TranslationTask",
     "Translator",
-    "Verified",
     "convert",
     "evaluate_tasks",
     "harness_model",

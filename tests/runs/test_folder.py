@@ -76,7 +76,7 @@ def test_damaged_folder_is_one_clear_error(run, damage, message):
     damage(run)
     with pytest.raises(CheckpointError, match=f"run is damaged: .*{message}"):
         read_run_config(run)
-    assert runs.verify_run(run)[0].damage is not None
+    assert runs.verify_run(run)["run folder"] is not None
 
 
 def longer(folder):

@@ -139,8 +139,8 @@ def verify(run: pathlib.Path) -> None:
     from jaxformer import runs
 
     parts = runs.verify_run(run)
-    for part in parts:
-        state = "good" if part.damage is None else f"damaged: {' '.join(part.damage.split())}"
-        show(f"{part.name}: {state}")
-    if any(part.damage is not None for part in parts):
+    for name, damage in parts.items():
+        state = "good" if damage is None else f"damaged: {' '.join(damage.split())}"
+        show(f"{name}: {state}")
+    if any(parts.values()):
         sys.exit(1)

@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from jaxformer import __version__
 from jaxformer.config import ExperimentConfig, config_differences, config_to_toml, load_config
@@ -221,19 +221,7 @@ def check_same_run(
         )
 
 
-class Verified(NamedTuple):
-    """Result of `verify_run` for one part of a run.
-
-    Args:
-        name: "run folder", or the path of a checkpoint in it.
-        damage: the damage; None if every file is as it was written.
-    """
-
-    name: str
-    damage: str | None
-
-
-def verify_run(path: str | pathlib.Path) -> list[Verified]:
+def verify_run(path: str | pathlib.Path) -> dict[str, str | None]:
     """Compares every file of a run folder and of its checkpoints with their manifests.
 
     Files that grow during training, such as the metrics, are not in a manifest and not compared.
@@ -242,7 +230,8 @@ def verify_run(path: str | pathlib.Path) -> list[Verified]:
         path: path of the run folder.
 
     Returns:
-        The result for the run folder, then for each checkpoint, by step.
+        The damage of "run folder", and of each checkpoint by its path in the folder, such as
+        "checkpoints/100"; None if every file is as it was written.
 
     Raises:
         CheckpointError: the path is not a run folder.
@@ -250,9 +239,6 @@ def verify_run(path: str | pathlib.Path) -> list[Verified]:
     folder = as_path(path)
     if not is_run(folder) and not lexists(folder / CHECKPOINTS):
         raise CheckpointError(f"{folder} is not a run folder: it has no config.toml")
-    parts = [Verified("run folder", folder_damage(folder))]
-    checkpoints = folder / CHECKPOINTS
-    for step in checkpoint_steps(checkpoints):
-        damage = checkpoint_damage(checkpoints / str(step))
-        parts.append(Verified(f"{CHECKPOINTS}/{step}", damage))
-    return parts
+    names = [f"{CHECKPOINTS}/{step}" for step in checkpoint_steps(folder / CHECKPOINTS)]
+    checkpoints = {name: checkpoint_damage(folder / name) for name in names}
+    return {"run folder": folder_damage(folder), **checkpoints}
