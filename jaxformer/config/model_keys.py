@@ -80,7 +80,7 @@ class ModelKeys(Config):
         attention_implementation: how attention is computed: "dense" holds all attention weights in
             memory, "chunked" a part of them at a time; "cudnn" is a kernel for NVIDIA GPUs
             and "splash" one for TPUs; "auto" chooses the best one that supports the options. With a
-            cache, the choice is always automatic, whatever this key says.
+            cache, and of an opened run, the choice is always automatic, whatever this key says.
         norm: kind of normalization layer.
         norm_position: where the norms are: before each sublayer ("pre"), after its residual
             sum ("post"), before it and on its output ("sandwich"), or only on its output ("output",

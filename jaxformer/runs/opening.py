@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from jaxformer.config import MeshConfig
 from jaxformer.errors import ConfigError
-from jaxformer.functional.platforms import default_platform
 from jaxformer.programs import keep_programs
 from jaxformer.runs.tasks import task_class
 from jaxformer.runs.tasks.task import Task
@@ -36,7 +35,7 @@ def open_run(
     """Opens a run folder or a Hugging Face folder; verifies every file of a run that it reads.
 
     A model that is too large for one device is split over several. All its methods still work.
-    Attention is automatic if the config names a kernel of another platform.
+    Attention is automatic, whatever it was in training.
 
     Args:
         path: path of the folder, or a Hugging Face model id, OWNER/MODEL. The folder of a LoRA
@@ -97,7 +96,9 @@ def open_run(
         supported = {name: value for name, value in settings.items() if name not in ignore}
         decoding = dataclasses.replace(model.decoding, unsupported=supported)
         model = dataclasses.replace(model, decoding=decoding)
-    model = _with_available_attention(model)
+    # The kernel of training may be one of another platform.
+    automatic = dataclasses.replace(model.config.model, attention_implementation="auto")
+    model = dataclasses.replace(model, config=dataclasses.replace(model.config, model=automatic))
     runner = make_inference_runner(source.shapes, source.config.mesh, mesh)
     params = source.params(runner)
     evaluator = (task_class(source.config) if task is None else task).evaluate
@@ -105,16 +106,6 @@ def open_run(
         model, params=params, folder=source.folder, step=source.step, runner=runner,
         evaluator=evaluator,
     )  # fmt: skip
-
-
-def _with_available_attention(model: TextModel) -> TextModel:
-    """The model, with automatic attention in place of a kernel of another platform."""
-    config, platforms = model.config, {"cudnn": "cuda", "splash": "tpu"}
-    platform = platforms.get(config.model.attention_implementation)
-    if platform in (None, default_platform()):
-        return model
-    automatic = dataclasses.replace(config.model, attention_implementation="auto")
-    return dataclasses.replace(model, config=dataclasses.replace(config, model=automatic))
 
 
 def _refuse(path: str | pathlib.Path, kind: str, other: str, **options: Any) -> None:

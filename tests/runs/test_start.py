@@ -59,9 +59,7 @@ def test_start_is_resumed_bitwise_and_without_its_source(source, tmp_path):
     assert words == runs.open_run(source).tokenizer.words and "cow" not in words
     runs.train_run(tiny.change(run_config, training={"steps": 2}))
     shutil.rmtree(copy)
-    # Another way to write the path is the same start.
-    again = dataclasses.replace(run_config, init_from=str(copy / ".." / "source"))
-    result = runs.train_run(again)
+    result = runs.train_run(dataclasses.replace(run_config, init_from=f"{copy}/"))
     jax.tree.map(np.testing.assert_array_equal, result.params, whole.params)
     for init_from in (None, str(source), f"{copy}@2"):
         with pytest.raises(CheckpointError, match=r"init_from: '\S+@4' there, .* now"):
@@ -173,11 +171,10 @@ def test_start_from_what_is_no_such_run_is_refused(source, tmp_path, init_from, 
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("kernel", ["cudnn", "splash"])
-def test_run_of_a_kernel_of_another_platform_is_used_without_it(source, tmp_path, kernel):
+def test_run_of_a_kernel_of_another_platform_is_used_without_it(source, tmp_path):
     run = runs.open_run(source)
     folder = shutil.copytree(source, tmp_path / "copy")
-    changed = tiny.change(run.config, model={"attention_implementation": kernel})
+    changed = tiny.change(run.config, model={"attention_implementation": "splash"})
     tiny.put_config(folder, config_to_toml(changed))
     copy = runs.open_run(folder)
     assert copy.config.model.attention_implementation == "auto"

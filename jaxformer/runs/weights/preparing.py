@@ -102,19 +102,12 @@ def _prepare_resumed(config: ExperimentConfig, kind: type[Task], run: RunWeights
         end = stored.schedule.decay_steps or end
     config = dataclasses.replace(config, schedule=config.schedule.ending_at(end))
     if config.init_from is not None:
-        init_from = _with_step(config.init_from, stored.init_from)
+        # With the recorded step, unless the config has one.
+        name, recorded = weight_source(config.init_from).name, stored.init_from or ""
+        init_from = recorded if recorded.startswith(f"{name}@") else name
         source = weight_source(init_from, kind.text_model, config)
         config = dataclasses.replace(_filled(config, stored), init_from=init_from)
     return dataclasses.replace(kind.prepare(config, run.model), source=source)
-
-
-def _with_step(init_from: str, recorded: str | None) -> str:
-    """init_from, with the step that a resumed run has recorded for the same folder."""
-    source = weight_source(init_from)
-    if recorded is None or source.step is not None:
-        return init_from
-    is_same = real_path(weight_source(recorded).path) == real_path(source.path)
-    return recorded if is_same else init_from
 
 
 def _require_same_model(config: ExperimentConfig, kind: type[Task], source: WeightSource) -> None:
