@@ -22,7 +22,6 @@ from jaxformer.sweeps.runs import (
     name_runs,
     write_sweep,
 )
-from jaxformer.training.callbacks import Callback
 from jaxformer.training.checkpoints.locked_folder import lock_folder
 from jaxformer.training.data import TrainingData, shares_batches
 from jaxformer.training.fit import FitResult, check_run, result_of
@@ -38,9 +37,6 @@ def fit_sweep(
     data: TrainingData | Callable[..., TrainingData],
     folder: str | pathlib.Path | None,
     loop: LoopConfig,
-    *,
-    callbacks: Callable[..., Sequence[Callback]] | None = None,
-    num_devices: int | None = None,
 ) -> list[SweepRun]:
     """Trains a run for each combination of values; those that differ in numbers share a program.
 
@@ -61,8 +57,6 @@ def fit_sweep(
         folder: folder of the sweep, with a run folder for each run, as `fit` writes it, and
             sweep.json. If it exists, the sweep is resumed, as in `fit`. None writes nothing.
         loop: as in `fit`.
-        callbacks: function of all values to the callbacks of a run.
-        num_devices: number of local devices to use; all if None.
 
     Returns:
         The runs, in the order of the combinations; the last name varies fastest.
@@ -89,10 +83,10 @@ def fit_sweep(
     takes = _names_taken(make, values)
     require_trackers(loop.log_to, None if folder is None else as_path(folder))
     unused = sorted(values.keys() - takes - {"seed"})
-    if unused and not callable(data) and callbacks is None:
+    if unused and not callable(data):
         raise ConfigError(
             f"names of values must be parameters of make, got {unused[0]!r}, which no function "
-            "takes; rename it, or pass data or callbacks as a function of the values"
+            "takes; rename it, or pass data as a function of the values"
         )
     traced = {name for name in takes if _are_numbers(values[name])}
     static = sorted(takes - traced)
@@ -112,10 +106,9 @@ def fit_sweep(
             Recipe(makers[compiled_in], {"seed": 0} | numbers),
             data(**options) if callable(data) else data,
             loop,
-            () if callbacks is None else tuple(callbacks(**options)),
             name=name,
         )
-        specs.append(SweepSpec(run, options, num_devices))
+        specs.append(SweepSpec(run, options))
     return train_specs(specs, None if folder is None else as_path(folder))
 
 

@@ -14,7 +14,6 @@ from jaxformer.training import read_metrics
 from jaxformer.training.records import METERS
 
 _SEED = "seed"
-_LOWER_IS_BETTER = ("loss", "bits", "perplexity")
 _SPEEDS = ("_per_second", "learning_rate", "grad_norm", "skipped_steps")
 
 
@@ -34,18 +33,6 @@ class SweepTable:
     rows: tuple[tuple[tuple[Any, ...], tuple[tuple[float, ...], ...]], ...]
     failures: Mapping[str, str]
 
-    def best(self, metric: int) -> int | None:
-        """Row with the best mean of a metric, among those with the most seeds."""
-        columns = [results[metric] for _, results in self.rows]
-        most = max(map(len, columns), default=0)
-        means = {
-            row: statistics.fmean(column)
-            for row, column in enumerate(columns)
-            if len(column) == most > 0
-        }
-        is_lower = any(part in self.metrics[metric] for part in _LOWER_IS_BETTER)
-        return (min if is_lower else max)(means, key=means.__getitem__, default=None)
-
     def curves(self, metric: int) -> dict[str, list[tuple[Any, float, float]]]:
         """Points (value of the first key, mean, deviation) for each combination of the others."""
         curves: dict[str, list[tuple[Any, float, float]]] = {}
@@ -61,13 +48,10 @@ class SweepTable:
         return curves
 
     def as_text(self) -> str:
-        """The table for a terminal; the best of each column has a star."""
-        best = [self.best(metric) for metric in range(len(self.metrics))]
+        """The table for a terminal."""
         cells = [[*self.keys, *self.metrics]]
-        for row, (values, columns) in enumerate(self.rows):
-            results = map(_mean_and_deviation, columns)
-            marked = [f"{x} *" if row == b else x for x, b in zip(results, best, strict=True)]
-            cells.append([*map(_text, values), *marked])
+        for values, columns in self.rows:
+            cells.append([*map(_text, values), *map(_mean_and_deviation, columns)])
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -22,7 +22,6 @@ from jaxformer.sweeps.fit import train_specs
 from jaxformer.sweeps.runs import SweepRun, SweepSpec, combine_values, name_runs
 from jaxformer.text import BucketedBatches
 from jaxformer.training import TrainingData, Trial, make_runner
-from jaxformer.training.callbacks import Callback
 from jaxformer.training.checkpoints.locked_folder import LockedFolder
 from jaxformer.training.parallel import TogetherRunner, num_processes
 from jaxformer.training.records.trackers import require_trackers
@@ -73,7 +72,6 @@ def train_sweep(
     values: Mapping[str, Sequence[Any]],
     *,
     task: type[Task] | None = None,
-    callbacks: Callable[..., Sequence[Callback]] | None = None,
 ) -> list[SweepRun]:
     """Trains a run for each combination of values, in a run folder below `config.out`.
 
@@ -87,7 +85,6 @@ def train_sweep(
         values: values of each key, such as "optimizer.learning_rate", or of a whole table, such as
             "optimizer".
         task: as in `train_run`.
-        callbacks: function of a run's values, by key, to its callbacks.
 
     Returns:
         The runs, in the order of the combinations; the last key varies fastest.
@@ -100,7 +97,7 @@ def train_sweep(
     if config.out is None:
         raise ConfigError("out, the folder of the sweep, must be set")
     named = sweep_configs(config, values)
-    return train_configs(named, as_path(config.out), task=task, callbacks=callbacks)
+    return train_configs(named, as_path(config.out), task=task)
 
 
 def train_configs(
@@ -108,7 +105,6 @@ def train_configs(
     folder: pathlib.Path,
     *,
     task: type[Task] | None = None,
-    callbacks: Callable[..., Sequence[Callback]] | None = None,
     on_start: Callable[[Task], None] | None = None,
 ) -> list[SweepRun]:
     """`train_sweep` by configs; `on_start` gets the task of the first run of each program."""
@@ -123,7 +119,7 @@ def train_configs(
             name: stack.enter_context(take_folder(folder / name, config.training.keep_checkpoints))
             for name, (_, config) in named.items()
         }
-        return train_specs(_start_runs(named, locked, task, callbacks, on_start), folder)
+        return train_specs(_start_runs(named, locked, task, on_start), folder)
 
 
 def _require_simple(config: ExperimentConfig) -> None:
@@ -153,7 +149,6 @@ def _start_runs(
     named: NamedConfigs,
     locked: Mapping[str, LockedFolder],
     task: type[Task] | None,
-    callbacks: Callable[..., Sequence[Callback]] | None,
     on_start: Callable[[Task], None] | None,
 ) -> list[SweepSpec]:
     """Prepares runs; the data of those that differ in numbers only, once for each seed."""
@@ -187,7 +182,6 @@ def _start_runs(
         spec = spec._replace(
             recipe=spec.recipe._replace(make=makers.setdefault(key, spec.recipe.make)),
             data=data.setdefault(of_seed, spec.data),
-            callbacks=() if callbacks is None else tuple(callbacks(**values)),
             name=name,
         )
         num_devices = 1 if config.training.runner == "single" else config.training.devices
