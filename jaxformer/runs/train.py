@@ -26,7 +26,7 @@ from jaxformer.runs.weights.shapes import require_training_memory
 from jaxformer.runs.weights.source import Start, WeightSource
 from jaxformer.runs.weights.trials import run_recipe, training_runner
 from jaxformer.storage import LOCK, as_path, lock_holder
-from jaxformer.training import FitResult, TrainingData, make_schedule
+from jaxformer.training import FitResult, make_schedule
 from jaxformer.training.callbacks import Callback
 from jaxformer.training.checkpoints.locked_folder import LockedFolder, lock_folder
 from jaxformer.training.fit import check_run, fit_run
@@ -156,7 +156,7 @@ def start_run(
         start = load_base(run_task.model, folder, runner, base)
     elif source is not None and not trained:
         start = _started_from(source, run_task.model, runner)
-    _log_settings(run_task, data)
+    _log_settings(run_task)
     recipe = run_recipe(run_task.model, start)
     values = {"data": summary.fingerprint, "the newest checkpoint": trained}
     if source is not None and not trained and runner.num_hosts > 1:
@@ -192,18 +192,10 @@ def _started_from(source: WeightSource, model: TextModel, runner: Runner) -> Sta
     return start
 
 
-def _log_settings(task: Task, data: TrainingData) -> None:
-    """Logs how full rows are, a decay that does not end with training, and how layers run."""
-    config, epoch = task.config, getattr(data.batches, "batches_per_epoch", None)
+def _log_settings(task: Task) -> None:
+    """Logs a decay that does not end with training, and how layers run."""
+    config = task.config
     steps, schedule = config.training.steps, config.schedule
-    if epoch and config.has_one_length and task.summary.train_tokens:
-        rows = round(epoch * (config.training.batch_size or 0))
-        share = min(1, task.summary.train_tokens / (rows * task.max_len))
-        line = f"training sequences: {rows:,} of {task.max_len:,} tokens, {share:.0%} full"
-        if share >= 0.5:
-            _LOG.info(line)
-        else:
-            _LOG.warning(f"{line}; padding costs time: lower model.max_len")
     if schedule.decay_steps not in (None, steps):
         share = float(make_schedule(1.0, schedule)(steps))
         _LOG.warning(

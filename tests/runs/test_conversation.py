@@ -42,15 +42,6 @@ def trained(tmp_path_factory):
     return folder, tiny.train(experiment(folder))
 
 
-def test_rows_that_are_mostly_padding_are_said(tmp_path):
-    config = experiment(tmp_path, model={"max_len": 1024})
-    said = tiny.logged_before_the_first_step(config)
-    assert (
-        "warning: training sequences: 1 of 1,024 tokens, 23% full; padding costs time: lower "
-        "model.max_len" in said
-    )
-
-
 @pytest.mark.essential
 def test_run_is_trained_and_opened(trained):
     folder, reports = trained

@@ -9,7 +9,7 @@ import pytest
 
 from jaxformer import runs
 from jaxformer.cli import main
-from jaxformer.errors import ConfigError
+from jaxformer.errors import ConfigError, DataError
 from jaxformer.runs import harness
 from tests.runs import pretrained_folders
 
@@ -164,7 +164,7 @@ def test_continuation_ends_before_a_stop_text_and_is_the_greedy_one(folders):
     decoding = dataclasses.replace(model.decoding, forbidden=tuple(ids[:1]))
     answers.model = dataclasses.replace(model, decoding=decoding)
     assert ids[0] not in answers.tok_encode(answers._continuation("the cat", options))
-    with pytest.raises(ConfigError, match="must ask for fewer tokens than max_len=40, got 40"):
+    with pytest.raises(DataError, match="max_new_tokens=40, together more than .* of 40; ask for"):
         answers._continuation("the cat", {"until": [], "max_gen_toks": 40})
 
 

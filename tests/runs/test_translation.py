@@ -216,16 +216,6 @@ def test_evaluation_without_sacrebleu_says_what_to_install(run, evaluation, monk
     assert not (tmp_path / "run").exists()
 
 
-def test_search_that_could_not_be_scored_is_refused_before_training(tmp_path):
-    run_config = tiny.config(
-        tmp_path, architecture="encoder_decoder", data={"source": "sort"},
-        model={"max_len": 5_000}, translation=TranslationConfig(length_penalty=10.0),
-    )  # fmt: skip
-    with pytest.raises(ConfigError, match="must be within float32, got 5000 .. 10.0"):
-        runs.train_run(run_config)
-    assert not (tmp_path / "run").exists()
-
-
 def test_run_in_parts_equals_the_run_at_once_and_guards_its_data(trained, tmp_path):
     """50 steps, then 100, give the bits of 100 steps; then a word of the data is another."""
     whole = full_config(tmp_path)

@@ -8,7 +8,6 @@ import numpy as np
 
 from jaxformer import text
 from jaxformer.config import ExperimentConfig
-from jaxformer.inference.beams import length_divisors
 from jaxformer.runs.data.prepare import cache_dir, train_tokenizer
 from jaxformer.runs.data.view import DataView, plain_text, real_tokens
 from jaxformer.runs.tasks.tables import EncodedRows, TableTask
@@ -17,8 +16,6 @@ from jaxformer.runs.text_models.translator import Translator
 from jaxformer.text.store.arrays import Example
 from jaxformer.text.synthetic import synthetic_pairs
 from jaxformer.text.translation_scores import translation_scores
-from jaxformer.training import TrainingData
-from jaxformer.training.parallel import Runner
 
 
 class TranslationTask(TableTask):
@@ -91,11 +88,6 @@ class TranslationTask(TableTask):
     def num_bytes(self, validation: EncodedRows) -> int:
         """UTF-8 bytes of the targets."""
         return sum(len(target.encode()) for target in validation.rows.targets)
-
-    def training_data(self, runner: Runner) -> TrainingData:
-        """Makes batches; a search that could not score its hypotheses is refused now."""
-        length_divisors(self.max_len, self.config.translation.length_penalty)
-        return super().training_data(runner)
 
     def training_scores(self) -> Callable[[Any], dict[str, float]] | None:
         """Greedy scores of the first pairs, if the config asks for them."""

@@ -116,20 +116,13 @@ def load_base(
     init_from = f"{path}" if step is None else f"{path}@{step}"
     source = weight_source(init_from, type(model), model.config)
 
-    def missing(problem: str) -> CheckpointError:
-        return CheckpointError(
-            f"{folder} has only the matrices of LoRA, and its base model, {init_from}, "
-            f"{problem}; restore the base, or pass its new location: --base FOLDER, in Python "
-            "base=FOLDER"
-        )
-
     try:
-        digest = source.digest
-    except CheckpointError:
-        digest = stored["sha256"]  # missing; reported below
-    if digest != stored["sha256"]:
-        raise missing("is not the one of the training: its SHA-256 differs")
-    try:
+        if source.digest != stored["sha256"]:
+            raise CheckpointError("it is not the one of the training: its SHA-256 differs")
         return source.start(model, runner)
     except (CheckpointError, ConfigError) as error:
-        raise missing(f"cannot be read: {error}") from error
+        raise CheckpointError(
+            f"{folder} has only the matrices of LoRA, and its base model, {init_from}, cannot be "
+            f"read: {error}; restore the base, or pass its new location: --base FOLDER, in Python "
+            "base=FOLDER"
+        ) from error
