@@ -23,8 +23,8 @@ TEXT = "the cat sat on the mat"
 WORDS = "the a cat dog sat ran on to mat log house red blue green good bad well is was".split()
 
 
-def tokenizer(special, template=None, pair=None):
-    """A tokenizer of words, with special tokens around a text, or two, as its templates say."""
+def tokenizer(special, template=None):
+    """A tokenizer of words, with special tokens around a text, as its template says."""
     vocab = {name: i for i, name in enumerate([*special, "[UNK]", *WORDS])}
     word_tokenizer = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token="[UNK]"))
     word_tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -33,7 +33,7 @@ def tokenizer(special, template=None, pair=None):
     if template is not None:
         pairs = [(name, vocab[name]) for name in special]
         word_tokenizer.post_processor = processors.TemplateProcessing(
-            single=template, pair=pair, special_tokens=pairs
+            single=template, special_tokens=pairs
         )
     return word_tokenizer
 

@@ -1,6 +1,4 @@
-"""Classifiers and rerankers of Hugging Face folders."""
-
-import shutil
+"""Classifiers of Hugging Face folders."""
 
 import jax
 import numpy as np
@@ -63,31 +61,3 @@ def test_model_of_scores_gives_them_as_they_are(folders, tmp_path, capsys):
     assert shown.startswith(f"{TEXT}\nbad {scores[0]:.4f}, good ")
     with pytest.raises(DataError, match="text 1: a text must have 1 to"):
         run.score([TEXT, " "])
-
-
-def test_reranker_scores_a_query_with_a_passage(folders, tmp_path):
-    folder, config, params = folders("bert", 1)
-    run = runs.open_run(folder)
-    assert run.problem_type == "regression" and run.classes == ("bad",)
-    with pytest.raises(DataError, match="text 0: to read two texts together"):
-        run.score([TEXT], [TEXT])
-    shutil.copytree(folder, tmp_path / "model")
-    library = pretrained_folders.tokenizer(
-        ["[PAD]", "[CLS]", "[SEP]", "[MASK]"], "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1"
-    )
-    library.save(str(tmp_path / "model" / "tokenizer.json"))
-    run = runs.open_run(tmp_path / "model")
-    texts, passages = [TEXT, "the dog", TEXT], ["good", "a blue house is well", "bad log"]
-    scores = run.score(texts, passages)
-    for score, text, passage in zip(scores, texts, passages, strict=True):
-        pair = library.encode(text, passage)
-        expected = SequenceClassifier(config).apply(
-            {"params": params}, np.array([pair.ids]), token_types=np.array([pair.type_ids])
-        )
-        np.testing.assert_allclose(score, expected.logits[0], rtol=1e-4)
-    for second, words in (
-        ([" "] * 3, "text 0: a pair must have two texts, and at most max_len=24 tokens, got"),
-        ([TEXT * 4] * 3, f"got {TEXT[:20]!r} and {TEXT[:20]!r}, 30 tokens; write or shorten"),
-    ):
-        with pytest.raises(DataError, match=words):
-            run.score(texts, second)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxformer.config import ExperimentConfig
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.errors import ConfigError
 from jaxformer.interop import HuggingFaceModel
 from jaxformer.interop.conversion.config_fields import PROBLEM_TYPES, ProblemType
 from jaxformer.models import SequenceClassifier
@@ -133,43 +133,23 @@ class Classifier(TextModel):
         best = np.argsort(-probabilities, kind="stable")[:num_best]
         return [ClassScore(self.classes[i], float(probabilities[i])) for i in best]
 
-    def score(self, texts: Sequence[str], second_texts: Sequence[str] | None = None) -> np.ndarray:
-        """Returns the logits of texts, or of pairs of texts, as for a reranker.
+    def score(self, texts: Sequence[str]) -> np.ndarray:
+        """Returns the logits of texts.
 
         Args:
             texts: list of texts. Padding in batches does not affect the result.
-            second_texts: list of as many texts, each read after its first text, such as the
-                passages of queries.
 
         Returns:
             float64 [texts, classes], in the order of the model's classes.
 
         Raises:
-            DataError: a text is empty or too long (the message has its index); or second_texts are
-                given, but the tokenizer has no template for two texts.
+            DataError: a text is empty or too long; the message has its index.
         """
-        if second_texts is None:
-            return self.logits(encode_each(texts, self.encode))
-        return self.logits(encode_each(texts, self._encode_pair, second_texts))
-
-    def _encode_pair(self, first: str, second: str) -> np.ndarray:
-        """Tokens of two texts and their token types: int32 [2, tokens]."""
-        ids, types = self.tokenizer.encode_pair(first.strip(), second.strip())
-        if not (first.strip() and second.strip()) or ids.size > self.max_len:
-            raise DataError(
-                f"a pair must have two texts, and at most max_len={self.max_len} tokens, got "
-                f"{first[:20]!r} and {second[:20]!r}, {ids.size} tokens; write or shorten them"
-            )
-        return np.stack([ids, types])
+        return self.logits(encode_each(texts, self.encode))
 
     def logits(self, texts: Sequence[np.ndarray]) -> np.ndarray:
-        """Logits of encoded texts, [tokens] or [2, tokens] with types: float64 [texts, classes]."""
-        has_types = self.config.model.num_token_types is not None
-        names = ("lengths", "tokens", "token_types") if has_types else ("lengths", "tokens")
-        rows = [
-            dict(zip(names, (np.array(ids.shape[-1], np.int32), *np.atleast_2d(ids)), strict=False))
-            for ids in texts
-        ]
+        """Logits of encoded texts, int32 [tokens] each: float64 [texts, classes]."""
+        rows = [{"tokens": ids, "lengths": np.array(ids.size, np.int32)} for ids in texts]
         scores = apply_to_rows(self.module, _class_logits, self.params, rows, self.max_len)
         return np.array(scores, np.float64).reshape(len(rows), len(self.classes))
 

@@ -146,39 +146,6 @@ class Tokenizer(Vocabulary):
             ids += [np.array(encoding.ids, np.int32) for encoding in encodings]
         return list(map(self.with_rows, ids))
 
-    def encode_pair(self, first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
-        """Turns two texts that are read together, such as a query and a passage, into token ids.
-
-        Args:
-            first: text of any length, such as a query.
-            second: text of any length, such as a passage.
-
-        Returns:
-            Tokens of the texts with special tokens around and between them, and the type of each:
-            int32 [tokens], as the tokenizer's own post-processor makes them.
-
-        Raises:
-            DataError: as for `encode`, or the tokenizer has no template for two texts.
-
-        Example:
-            >>> library = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "</s>": 1}))
-            >>> library.post_processor = tokenizers.processors.TemplateProcessing(
-            ...     single="$A </s>", pair="$A </s> $B:1 </s>:1", special_tokens=[("</s>", 1)]
-            ... )
-            >>> Tokenizer(library, TokenRoles(surrounded=True)).encode_pair("a", "a")
-            (array([0, 1, 0, 1], dtype=int32), array([0, 0, 1, 1], dtype=int32))
-        """
-        require_known([first, second], self._characters)
-        processor = self._tokenizer.post_processor if self.roles.surrounded else None
-        texts = [self._reading.encode(text, add_special_tokens=False) for text in (first, second)]
-        pair = None if processor is None else processor.process(*texts)
-        if pair is None or not any(pair.special_tokens_mask):
-            raise DataError(
-                "to read two texts together, a tokenizer must have special tokens for them, got "
-                "none; use the tokenizer.json of a model for pairs of texts"
-            )
-        return self.with_rows(np.array(pair.ids, np.int32)), np.array(pair.type_ids, np.int32)
-
     def encode_with_special_tokens(self, text: str) -> np.ndarray:
         """Turns a text into token ids; names of special tokens in it become these tokens.
 

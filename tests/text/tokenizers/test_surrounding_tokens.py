@@ -5,7 +5,6 @@ import pytest
 import tokenizers
 from tokenizers import models, processors
 
-from jaxformer.errors import DataError
 from jaxformer.text import SurroundingTokens, Tokenizer, TokenRoles
 
 NAMES = ["<s>", "</s>", "a", "b"]
@@ -48,35 +47,3 @@ def test_tokens_around_a_text_are_those_of_the_library(processor, before, after)
 
 def test_no_tokens_are_around_a_text_whose_model_reads_none():
     assert Tokenizer(tokenizer_with(BERT)).surrounding_tokens == SurroundingTokens()
-
-
-@pytest.mark.parametrize(
-    "processor",
-    [
-        BERT,
-        processors.RobertaProcessing(("</s>", 1), ("<s>", 0)),
-        template("<s> $A </s>", "<s> $A </s> $B:1 </s>:1"),
-        template("<s> $A </s>", "<s> $A </s> </s> $B </s>"),
-        template("$A </s>", "$A <s> $B:2 </s>:2"),
-        processors.Sequence([processors.ByteLevel(), template("<s> $A", "<s> $A </s> $B")]),
-        template("<s> $A </s>", "<s> $B </s> $A </s>"),
-        template("<s> $A </s>", "<s> $A $B </s>"),
-        template("<s> $A </s>", "<s> $A </s>:1 $B:1 </s>:1"),  # a type that begins elsewhere
-        template("<s> $A </s>", "$A </s> $B </s>"),
-        template("<s> $A </s>", "<s> $A </s> $B"),
-    ],
-)
-def test_tokens_and_types_of_a_pair_are_those_of_the_library(processor):
-    library = tokenizer_with(processor)
-    expected = library.encode("a b a", "b b")
-    tokenizer = Tokenizer(library, TokenRoles(surrounded=True))
-    ids, types = tokenizer.encode_pair("a b a", "b b")
-    assert (ids.tolist(), types.tolist()) == (expected.ids, expected.type_ids)
-    assert ids.dtype == types.dtype == np.int32
-
-
-def test_two_texts_need_a_template_of_their_own():
-    library = tokenizer_with(template("<s> $A </s>"))
-    for roles in (TokenRoles(surrounded=True), TokenRoles()):
-        with pytest.raises(DataError, match="got none; use the tokenizer.json of a model"):
-            Tokenizer(library, roles).encode_pair("a", "b")

@@ -184,8 +184,6 @@ def test_unknown_character_is_named_with_its_index(tokenizer):
     with pytest.raises(DataError, match=rule):
         tokenizer.encode("work éñ")
     with pytest.raises(DataError, match=rule):
-        tokenizer.encode_pair("work", "work éñ")
-    with pytest.raises(DataError, match=rule):
         tokenizer.encode_with_special_tokens("<|endoftext|>work éñ")
 
 
