@@ -50,26 +50,6 @@ def test_every_command_takes_a_run_in_a_bucket(tmp_path, bucket, capsys, monkeyp
     assert "there is no such folder" in one_line(capsys, "evaluate", bucket / "runs" / "cc")
 
 
-def test_a_sweep_in_a_bucket_is_the_one_on_a_disk_and_goes_on(
-    tmp_path, bucket, capsys, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    config, rates = write_config(tmp_path), ("--optimizer.learning-rate", "1e-2,3e-2")
-    sweep = ("sweep", config, *rates, "--training.steps", 10, "--out")
-    for folder in (tmp_path, bucket):
-        output(capsys, *sweep, folder / "all")
-    in_bucket, on_disk = (
-        [
-            without_meters(read_metrics(folder / "all" / f"learning_rate={rate}"))
-            for rate in (0.01, 0.03)
-        ]
-        for folder in (bucket, tmp_path)
-    )
-    assert in_bucket == on_disk
-    assert "resuming 2 runs at step 10 of 10" in output(capsys, *sweep, bucket / "all").out
-    output(capsys, "plot", "sweep", bucket / "all")
-
-
 def test_mistakes_get_one_line(tmp_path, bucket, capsys):
     config = write_config(tmp_path)
     for out, message in [

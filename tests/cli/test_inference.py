@@ -83,16 +83,6 @@ def test_evaluate_prints_loss_scores_and_how_they_were_computed(translation_run,
         assert expected in capsys.readouterr().out
 
 
-def test_evaluate_of_a_classifier_counts_texts(classification_run, capsys):
-    run, out = classification_run
-    printed = output(capsys, "evaluate", run).out
-    pattern = (
-        r"validation loss at (step \d+): ([\d.]+ nats per text, accuracy [\d.]+), over 14 texts\n"
-    )
-    step, loss = re.fullmatch(pattern, printed).groups()
-    assert f"{step}: validation loss {loss}\n" in out
-
-
 @pytest.mark.essential
 def test_translate_sentences_with_the_options_of_its_flags(translator, capsys):
     sentences = ["one two", "six", "two three five"]

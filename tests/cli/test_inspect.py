@@ -80,12 +80,3 @@ def test_mistakes_of_inspect_are_one_line(inspected, capsys):
     for flag in ("--step", "--rows"):
         printed = one_line(capsys, "inspect", inspected, flag, "-1")
         assert f"{flag} must be zero or more, got -1" in printed
-    assert "--step" in one_line(capsys, "inspect", inspected, "--step", "x")
-    assert one_line(capsys, "inspect", "quikstart") == one_line(capsys, "train", "quikstart")
-    wrong = [inspected, "--training.steps", "x"]
-    assert "training.steps must be an integer" in one_line(capsys, "inspect", *wrong)
-    wrong = [inspected, "--modl.remat", "x"]
-    printed = one_line(capsys, "train", *wrong)
-    assert one_line(capsys, "inspect", *wrong) == printed.replace(
-        "jaxformer train", "jaxformer inspect"
-    )

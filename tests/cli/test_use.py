@@ -124,10 +124,3 @@ MISTAKES = {
 def test_mistakes_get_one_line(trained, capsys, words):
     command, *options = words
     assert MISTAKES[words] in one_line(capsys, command, trained[0] / "run", *options)
-
-
-def test_encode_and_decode_are_the_tokenizers(trained):
-    run = open_run(trained[0] / "run")
-    ids = run.encode(" the cat ")
-    assert ids.tolist() == run.tokenizer.encode(" the cat ").tolist()
-    assert run.decode(ids) == run.decode(ids.tolist()) == " the cat "

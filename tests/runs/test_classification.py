@@ -63,20 +63,6 @@ def validation(trained):
     return tuple(zip(*rows, strict=True))
 
 
-def test_report_counts_what_was_dropped_and_where(classification_run):
-    counts = "63 texts read, 61 kept; 1 empty (line 2), 1 misaligned (line 6)"
-    validation = "15 texts read, 14 kept; 1 too long (line 4)"
-    report = f"training on 46 texts ({counts})\nvalidating on 14 texts ({validation})\n"
-    assert report in classification_run[1]
-
-
-def test_texts_are_counted_as_texts(trained):
-    speeds = tiny.figures(trained, "texts_per_second")
-    assert len(speeds) == 8 and min(speeds.values()) > 0
-    assert not tiny.figures(trained, "tokens_per_second")
-    assert not tiny.figures(trained, "bits_per_byte")
-
-
 def test_evaluation_is_the_one_of_training_with_the_lowest_loss(trained, run, validation):
     result = tiny.evaluated_as_trained(trained, run, 1e-5)
     losses, shares = (tiny.figures(trained, name) for name in ("validation_loss", "accuracy"))

@@ -32,17 +32,6 @@ def test_continuations_follow_the_folder_and_calls_their_options(folders, tmp_pa
     assert len({*words, *TEXT.split()}) == len(words) + 5
 
 
-def test_translations_follow_the_folder_and_calls_their_options(folders, tmp_path):
-    rules = {"no_repeat_ngram_size": 1, "min_length": 9}
-    run = runs.open_run(with_settings(folders("t5")[0], tmp_path / "model", **rules))
-    assert run.config.translation.min_new_tokens == 8
-    ((free,),) = run.translate([TEXT], no_repeat_ngram_size=0, min_new_tokens=0)
-    ((translation,),) = run.translate([TEXT])
-    tokens = translation.text.split()
-    assert len(set(tokens)) == len(tokens) >= 8
-    assert free.text.split() != tokens and len(set(free.text.split())) < len(free.text.split())
-
-
 def test_max_length_counts_the_prompt(folders, tmp_path):
     def opened(name, length):
         return runs.open_run(

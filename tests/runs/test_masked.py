@@ -72,15 +72,6 @@ def test_fills_are_the_likeliest_ordinary_tokens(run):
         np.testing.assert_allclose([f.probability for f in fills], expected[order], rtol=1e-4)
 
 
-def test_sample_shows_the_likeliest_of_each_mask(run):
-    prompt = "the [MASK] sat on [MASK] mat"
-    first, *lines = run.sample(prompt).splitlines()
-    assert first == prompt and len(lines) == 2
-    (fills,) = run.fill_masks([prompt], 3)
-    for line, best in zip(lines, fills, strict=True):
-        assert line == ", ".join(f"{fill.text!r} {fill.probability:.1%}" for fill in best)
-
-
 def test_prompts_are_validation_lines_with_a_mask(run):
     prompts = run.config.samples.prompts
     assert len(prompts) == 3 and all(prompt.endswith("[MASK]") for prompt in prompts)

@@ -21,16 +21,6 @@ def experiment(folder, data=None, **changes):
     return tiny.config_of_text(folder, data, **changes)
 
 
-def test_run_is_trained_and_opened(tmp_path):
-    config = experiment(tmp_path, data={"packing": "documents"})
-    tiny.train(config)
-    run = runs.open_run(config.out)
-    evaluation, validation = tiny.evaluated_as_trained(tmp_path, run), tiny.validation_of(run)
-    assert validation[""].num_bytes == runs.prepare_task(config).validation[""].num_bytes
-    assert list(tiny.figures(tmp_path, "bits_per_byte")) == [4]
-    assert run.evaluate([config.data.paths[0]]).predicted > evaluation.predicted
-
-
 def test_nothing_is_read_or_trained_again(tmp_path, monkeypatch):
     config = experiment(tmp_path, tokenizer={"kind": "bpe", "vocab_size": 300})
     first, lines = tiny.logged_of_data(config)

@@ -62,6 +62,7 @@ def test_run_is_trained_resumed_and_opened(tmp_path):
     assert report[0] == "token files: 45 documents for training, 9 for validation"
     assert runs.train_run(tiny.change(config, training={"steps": 6})).step == 6
     (tmp_path / "val.bin").unlink()
+    (tmp_path / "their.json").unlink()  # the run has its tokenizer
     run = runs.open_run(config.out)
     evaluation = tiny.evaluated_as_trained(tmp_path, run)
     assert run.evaluate([config.data.paths[0]]).predicted > evaluation.predicted

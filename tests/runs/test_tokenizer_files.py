@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jaxformer import runs, text
+from jaxformer import text
 from jaxformer.errors import DataError
 from jaxformer.planning.settings import planned_model
 from jaxformer.training import SingleRunner
@@ -24,17 +24,6 @@ def experiment(folder, architecture, name="gpt2", **changes):
     return tiny.config(
         folder, architecture=architecture, data=data, tokenizer=tokenizer, model=model, **changes
     )
-
-
-def test_decoder_is_trained_and_opened_with_the_tokenizer_of_a_file(tmp_path):
-    config = experiment(tmp_path, "decoder", training={"steps": 2, "eval_every": 2})
-    tiny.train(config)
-    (tmp_path / "their.json").unlink()
-    run = runs.open_run(config.out)
-    theirs = text.Tokenizer.from_json(foreign_json("gpt2"))
-    assert run.encode("The night").tolist() == theirs.encode("The night").tolist()
-    assert run.generate("The night", max_new_tokens=3, seed=0)
-    assert run.config.model.vocab_size == theirs.vocab_size
 
 
 @pytest.mark.parametrize("name", END)

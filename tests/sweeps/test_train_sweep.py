@@ -10,7 +10,7 @@ import pytest
 from jaxformer.config import AdamWConfig, LoraConfig, SgdConfig, load_config
 from jaxformer.errors import CheckpointError, ConfigError, DataError
 from jaxformer.runs import LanguageModelTask, open_run, train_run
-from jaxformer.sweeps import sweep_configs, sweep_table, train_sweep
+from jaxformer.sweeps import sweep_table, train_sweep
 from jaxformer.training import read_metrics
 from tests.runs.tiny import change, config
 
@@ -173,11 +173,3 @@ def test_folders_of_something_else_are_refused(swept, tmp_path):
     (tmp_path / "sweep.json").write_text('{"runs": {"a": {"seed": 0}}, "failures": {}}')
     with pytest.raises(DataError, match="no metrics yet"):
         sweep_table(tmp_path)
-
-
-def test_all_combinations_have_a_config(tmp_path):
-    values = {"model.d_model": [16, 32], "model.num_heads": [1, 2], "seed": [0]}
-    named = sweep_configs(experiment(tmp_path), values)
-    name = "d_model=32,num_heads=1,seed=0"
-    assert len(named) == 4 and named[name][1].model.d_model == 32
-    assert named[name][0] == {"model.d_model": 32, "model.num_heads": 1, "seed": 0}
