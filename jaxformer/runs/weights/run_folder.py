@@ -115,7 +115,6 @@ def load_base(
     path = stored["path"] if base is None else base
     init_from = f"{path}" if step is None else f"{path}@{step}"
     source = weight_source(init_from, type(model), model.config)
-
     try:
         if source.digest != stored["sha256"]:
             raise CheckpointError("it is not the one of the training: its SHA-256 differs")
