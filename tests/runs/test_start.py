@@ -154,7 +154,6 @@ def test_base_of_positions_may_differ_where_they_rotate(tmp_path, positions, err
     [
         ("{source}@3", CheckpointError, r"has no checkpoint of step 3, only \[2, 4\]"),
         ("{folder}/absent", CheckpointError, "absent is not a run folder: there is no such"),
-        ("{folder}/run", ConfigError, "init_from must be another run than out, got .*/run for"),
         (
             "{folder}/translator",
             ConfigError,

@@ -17,7 +17,7 @@ from jaxformer.runs.text_models.language_model import LanguageModel
 from jaxformer.runs.text_models.masked import MaskedModel
 from jaxformer.runs.weights.run_folder import RunWeights, weight_source
 from jaxformer.runs.weights.source import WeightSource
-from jaxformer.storage import as_path, real_path
+from jaxformer.storage import as_path
 
 # Model settings that may differ from those of the weights: how it is computed, and what the new run
 # decides.
@@ -86,10 +86,6 @@ def prepare_task(
     if config.init_from is None:
         return kind.prepare(config)
     source = weight_source(config.init_from, kind.text_model, config)
-    if config.out is not None and real_path(source.path) == real_path(config.out):
-        raise ConfigError(
-            f"init_from must be another run than out, got {config.out} for both; choose another out"
-        )
     _require_same_model(config, kind, source)
     config = dataclasses.replace(_filled(config, source.config), init_from=source.pin())
     return dataclasses.replace(kind.prepare(config, source.model), source=source)
