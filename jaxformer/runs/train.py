@@ -143,7 +143,6 @@ def start_run(
         trained = locked.checkpoints.step_to_resume(config.training.steps)
     if prepared is None:
         prepared = prepare_task(config, task=task, folder=None if stored is None else folder)
-    prepared = dataclasses.replace(prepared, split=None)  # frees its texts
     require_training_memory(prepared.model, runner)
     data = prepared.training_data(runner)
     shapes = getattr(data.batches, "shapes", ())  # of rows in buckets

@@ -8,9 +8,8 @@ from jaxformer.runs.data.view import causal_texts
 from jaxformer.text import IGNORE, Corpus, Labelled, byte_tokenizer
 from tests.runs import test_masked, test_translation, tiny
 
-LONG = "a line of forty characters or more stands in both parts"
-DOCUMENTS = ["one two three", f"four five\n{LONG}\nsix", "seven", "é eight nine ten"] * 2
-VALIDATION = [f"eleven\n\n{LONG}", "twelve\nthirteen fourteen fifteen and so on for a while"]
+DOCUMENTS = ["one two three", "four five\nsix seven eight nine", "seven", "é eight nine ten"] * 2
+VALIDATION = ["eleven\n\ntwelve", "twelve\nthirteen fourteen fifteen and so on for a while"]
 
 
 def stream_config(folder, **data):
@@ -51,8 +50,6 @@ def test_decoder_report_counts_documents_and_shows_the_batch_of_training(tmp_pat
     assert report.steps_per_epoch == -(-(size - 1) // 12) / 8
     (lengths,) = report.view.lengths.values()
     assert (lengths.min(), lengths.max()) == (6, len(DOCUMENTS[1]) + 1)
-    (lines,) = report.view.shared
-    assert (lines.shared, lines.total, lines.examples) == (1, 2, (LONG,))
 
     batch = batch_of_training(config, 5)
     assert report.predicted == (int((batch["labels"] != -1).sum()), 8 * 12)

@@ -68,14 +68,12 @@ class TextSource(NamedTuple):
         encode: function of tokenizer and config that returns the streams of both sides.
         train_texts: the training text in pieces, or a sample of them.
         validation_texts: the validation text in pieces, or a sample of them.
-        is_sampled: whether the texts are only samples.
         report: lines on the source that are logged.
     """
 
     encode: Callable[[text.Tokenizer, DataConfig], tuple[text.TokenStream, text.TokenStream]]
     train_texts: Sequence[str] = ()
     validation_texts: Sequence[str] = ()
-    is_sampled: bool = False
     report: tuple[str, ...] = ()
 
 
@@ -99,7 +97,7 @@ def document_source(corpus: text.Corpus, held_out: text.Corpus | None = None) ->
 
     corpora = (corpus,) if held_out is None else (corpus, held_out)
     report = tuple(str(part.counts) for part in corpora if part.counts.dropped)
-    return TextSource(encode, corpus.train.texts, validation.texts, corpus.is_sampled, report)
+    return TextSource(encode, corpus.train.texts, validation.texts, report)
 
 
 def texts_of(sources: Sources) -> tuple[list[str], list[str]]:

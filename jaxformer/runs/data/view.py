@@ -16,9 +16,8 @@ CAUSAL_MARKS = f"‹text› is context only, the rest is predicted; {_END} ends 
 
 
 def counted(count: int, plural: str) -> str:
-    """A number and its noun, such as 1 text, 2 texts, 1 line of 40 characters."""
-    noun, of, rest = plural.partition(" of ")
-    return f"{count:,} {noun.removesuffix('s') if count == 1 else noun}{of}{rest}"
+    """A number and its noun, such as 1 text and 2 texts."""
+    return f"{count:,} {plural.removesuffix('s') if count == 1 else plural}"
 
 
 class SharedTexts(NamedTuple):

@@ -2,7 +2,6 @@
 
 import abc
 import dataclasses
-import itertools
 import logging
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -22,12 +21,11 @@ from jaxformer.runs.data.text_sources import (
     scan_files,
     texts_of,
 )
-from jaxformer.runs.data.view import DataView, counted, shared_texts
+from jaxformer.runs.data.view import DataView, counted
 from jaxformer.runs.folder.files import VALIDATION, DataSummary
 from jaxformer.runs.tasks.task import Split, Task
 from jaxformer.storage import read_json, write_json
 from jaxformer.text.store.arrays import map_array, write_array
-from jaxformer.text.tables.documents import LONG, long_lines
 from jaxformer.training import TrainingData
 from jaxformer.training.data import BatchSource
 from jaxformer.training.parallel import Runner
@@ -164,17 +162,11 @@ class StreamTask(Task):
         return self.ordered_batches(self.windows(validation), runner)
 
     def data_view(self) -> DataView:
-        """Describes the documents, and the texts that training and validation may share."""
-        view = DataView(
+        """Describes the documents."""
+        return DataView(
             validation=sum(map(len, self.validation.values())),
             lengths={"documents": np.concatenate([part.sizes for part in self.train.values()])},
         )
-        if self.split is None or not any(sides := texts_of(self.split.train)):  # or tokens
-            return view
-        is_sampled = any(source.is_sampled for source in self.split.train.values())
-        name = f"lines of {LONG} characters or more{', in samples of both' if is_sampled else ''}"
-        lines = (itertools.chain.from_iterable(map(long_lines, side)) for side in sides)
-        return view._replace(shared=(shared_texts(name, *lines),))
 
     def save(self, folder: pathlib.Path) -> None:
         """Writes the model and the validation tokens, if any."""

@@ -51,7 +51,6 @@ class Task(abc.ABC):
         summary: summary of the training data, stored in the run folder.
         train: encoded training data; None in an opened run.
         validation: encoded validation data; None in an opened run.
-        split: result of `read`; None once training begins, and in an opened run.
         source: weights that the run starts from, a `WeightSource`; None for random ones.
     """
 
@@ -59,7 +58,6 @@ class Task(abc.ABC):
     summary: DataSummary = DataSummary()
     train: Any = None
     validation: Any = None
-    split: Split | None = None
     source: Any = None
 
     text_model: ClassVar[type[TextModel]]
@@ -91,7 +89,7 @@ class Task(abc.ABC):
                 task.model.check_prompt(prompt)
             except DataError as error:
                 raise DataError(f"samples.prompts has {prompt!r}: {error}") from None
-        return dataclasses.replace(task, split=data)
+        return task
 
     # A subclass must define these.
 

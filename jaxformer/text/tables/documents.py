@@ -181,10 +181,3 @@ def without_repeats(documents: Sequence[str]) -> list[str]:
         if text.strip():
             texts.append(text)
     return texts
-
-
-def long_lines(document: str) -> Iterator[str]:
-    """Yields the lines of at least 40 characters, stripped."""
-    for line in document.split("\n"):
-        if len(line.strip()) >= LONG:
-            yield line.strip()
