@@ -35,14 +35,6 @@ def test_evaluate_measures_other_text(trained, tmp_path, capsys):
     assert "'Z'" in one_line(capsys, *words, tmp_path / "other.txt")
 
 
-def test_bits_per_byte_of_a_character_model_follow_from_its_loss(trained):
-    """One ASCII character is one byte and one token; the end of text is a token without bytes."""
-    evaluation = open_run(trained[0] / "run").evaluate()
-    per_byte = evaluation.loss * evaluation.predicted / (evaluation.predicted - 1)
-    assert evaluation.bits_per_byte == pytest.approx(per_byte / np.log(2), rel=1e-6)
-    assert evaluation.perplexity == pytest.approx(np.exp(evaluation.loss))
-
-
 @pytest.mark.essential
 def test_generate_streams_the_prompt_and_its_continuation(trained, capsys):
     words = ["generate", str(trained[0] / "run"), "the c", "--max-new-tokens", "9"]

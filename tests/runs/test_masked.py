@@ -108,18 +108,6 @@ def test_mask_stands_for_the_space_before_its_token(tmp_path):
     assert model.encode("the cat [MASK]").tolist() == [*the, *cat, tokenizer.mask]
 
 
-def test_masks_of_training_change_with_the_epoch_and_those_of_evaluation_do_not(tmp_path):
-    prepared = tiny.prepare(config(tmp_path))
-    data = prepared.training_data(SingleRunner())
-    first, second = (next(data.validation()) for _ in range(2))
-    np.testing.assert_array_equal(first["tokens"], second["tokens"])
-    assert (first["tokens"] == prepared.tokenizer.mask).any()
-    batches = [data.batches[step] for step in range(2)]
-    counted = [(batch["labels"] >= 0).sum(axis=1) for batch in batches]
-    assert all((count == 3).all() for count in counted)  # a quarter of 12
-    assert (batches[0]["labels"] != batches[1]["labels"]).any()
-
-
 def test_classifier_starts_from_the_encoder_of_a_masked_language_model(run, tmp_path):
     classifier_config = dataclasses.replace(
         test_classification.config(tmp_path), tokenizer=run.config.tokenizer,

@@ -75,20 +75,6 @@ def test_run_on_a_mixture_is_trained_and_opened(tmp_path, capsys):
     assert f"loss code {evaluation.scores['loss code']:.4g}, over" in capsys.readouterr().out
 
 
-def test_masks_of_a_source_do_not_depend_on_the_batches(tmp_path):
-    task = runs.prepare_task(experiment(tmp_path, "encoder"))
-    masked_labels = []
-    for size in (8, 2):
-        config = tiny.change(task.config, training={"batch_size": size})
-        other = task.with_config(config)
-        batches = other.evaluation_data(task.validation, runs.train.training_runner(config))
-        for part in batches.validation().values():
-            labels = np.concatenate([batch["labels"] for batch in part])
-            masked_labels.append(labels[(labels != text.IGNORE).any(axis=1)])
-    for expected, actual in zip(masked_labels[:2], masked_labels[2:], strict=True):
-        np.testing.assert_array_equal(expected, actual)
-
-
 def test_validation_of_sources_begins_anew_each_time_and_adds_up_bytes(tmp_path):
     task, runner = runs.prepare_task(experiment(tmp_path)), SingleRunner()
     sizes = [task.num_bytes(stream) for stream in task.validation.values()]
