@@ -100,11 +100,6 @@ class HuggingFaceWeights(WeightSource):
         """The folder, or that of the download."""
         return local_folder(self.path)
 
-    @property
-    def has_head(self) -> bool:
-        """False for an encoder alone."""
-        return self.opened.kind != "pooled"
-
     @functools.cached_property
     def _tokens(self) -> tuple[Tokenizers | None, SpecialTokens]:
         """Tokenizers of sources and targets, if there are any, and special tokens."""
@@ -199,7 +194,7 @@ class HuggingFaceWeights(WeightSource):
 
     def require_head(self) -> None:
         """Raises ConfigError for an encoder without a head."""
-        if not self.has_head:
+        if self.opened.kind == "pooled":
             raise ConfigError(
                 f"{self.folder} holds an encoder without a head, which predicts nothing by "
                 "itself; load it in Python with interop.load_huggingface, or start a classifier "

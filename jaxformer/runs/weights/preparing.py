@@ -15,6 +15,7 @@ from jaxformer.runs.tasks.task import Task
 from jaxformer.runs.text_models.classifier import Classifier
 from jaxformer.runs.text_models.language_model import LanguageModel
 from jaxformer.runs.text_models.masked import MaskedModel
+from jaxformer.runs.weights.huggingface import HuggingFaceWeights
 from jaxformer.runs.weights.run_folder import RunWeights, weight_source
 from jaxformer.runs.weights.source import WeightSource
 from jaxformer.storage import as_path
@@ -108,11 +109,8 @@ def _prepare_resumed(config: ExperimentConfig, kind: type[Task], run: RunWeights
 
 def _require_same_model(config: ExperimentConfig, kind: type[Task], source: WeightSource) -> None:
     """Raises ConfigError if a task cannot start from the parameters of a source."""
-    if not source.has_head and not issubclass(kind.text_model, Classifier):
-        raise ConfigError(
-            f"{source.path} holds an encoder without a head, from which a classifier can start, "
-            f"got {kind.text_model.kind}; use the folder of a model with a head"
-        )
+    if isinstance(source, HuggingFaceWeights) and not issubclass(kind.text_model, Classifier):
+        source.require_head()
     stored, positions = source.config, config.model.positions.kind
     new_model, stored_model = task_class(config).text_model, task_class(stored).text_model
     are_decoders = issubclass(new_model, LanguageModel) and issubclass(stored_model, LanguageModel)

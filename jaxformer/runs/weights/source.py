@@ -46,11 +46,6 @@ class WeightSource(abc.ABC):
         return self.path
 
     @property
-    def has_head(self) -> bool:
-        """Whether the model predicts something."""
-        return True
-
-    @property
     @abc.abstractmethod
     def config(self) -> ExperimentConfig:
         """Config of the model, or of the run that trained it."""
