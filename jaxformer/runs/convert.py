@@ -59,7 +59,7 @@ def convert(
         adapter: whether to write only the matrices of a run with LoRA, which started from a Hugging
             Face folder, as an adapter that PEFT loads.
         push: id of a model at Hugging Face, OWNER/MODEL, as which the folder of a run is uploaded,
-            with a model card: its config, validation loss, and commands.
+            with a model card: its config, data, validation loss, and commands.
 
     Returns:
         A line that says what was written.
