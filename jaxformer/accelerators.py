@@ -22,10 +22,8 @@ class Accelerator:
             GPU, one pass of bfloat16 on a TPU.
         memory: bytes of device memory.
         memory_bandwidth: bytes per second.
-        interconnect: bytes per second, in one direction, between devices of a host or a TPU slice.
-        network: bytes per second, in one direction, between hosts; the interconnect of a TPU slice
-            reaches across hosts.
-        devices_per_host: largest number of devices of a host.
+        interconnect: bytes per second, in one direction, between the chips of a TPU slice; 0 for
+            GPUs, whose communication is not planned.
     """
 
     name: str
@@ -34,9 +32,7 @@ class Accelerator:
     float32: float
     memory: int
     memory_bandwidth: float
-    interconnect: float
-    network: float
-    devices_per_host: int
+    interconnect: float = 0.0
 
     @property
     def usable_memory(self) -> int:
@@ -44,61 +40,48 @@ class Accelerator:
         return self.memory * 3 // 4 if self.platform == "cuda" else self.memory
 
 
-def _gpu(
-    name: str, *, bfloat16: float, tf32: float, memory: int, bandwidth: float, nvlink: float,
-    network: float,
-) -> Accelerator:  # fmt: skip
-    """An NVIDIA GPU on a board of eight; `nvlink` is the sum of both directions, as published."""
+def _gpu(name: str, *, bfloat16: float, tf32: float, memory: int, bandwidth: float) -> Accelerator:
+    """An NVIDIA GPU."""
     return Accelerator(
         name=name, platform="cuda", bfloat16=bfloat16 * _TFLOPS, float32=tf32 * _TFLOPS,
         # From nvidia-smi: what is sold as 80 GB is nearly 80 GiB.
-        memory=memory * _MIB, memory_bandwidth=bandwidth * _TB, interconnect=nvlink * _GB / 2,
-        network=network * _GB, devices_per_host=8,
+        memory=memory * _MIB, memory_bandwidth=bandwidth * _TB,
     )  # fmt: skip
 
 
-def _tpu(
-    name: str, *, bfloat16: float, memory: int, bandwidth: float, links: float, per_host: int
-) -> Accelerator:
+def _tpu(name: str, *, bfloat16: float, memory: int, bandwidth: float, links: float) -> Accelerator:
     """A TPU chip; `links` is the sum of its links in one direction, in Gbit/s, as published."""
     return Accelerator(
         name=name, platform="tpu", bfloat16=bfloat16 * _TFLOPS, float32=bfloat16 * _TFLOPS,
         memory=memory, memory_bandwidth=bandwidth * _GB, interconnect=links / 8 * _GB,
-        network=links / 8 * _GB, devices_per_host=per_host,
     )  # fmt: skip
 
 
-# FLOP/s are half the published ones, which assume sparsity; eight adapters of 400 Gbit/s.
-_HOPPER = {"bfloat16": 989.5, "tf32": 494.5, "nvlink": 900.0, "network": 50.0}
+# Half the published FLOP/s, which assume sparsity.
+_HOPPER = {"bfloat16": 989.5, "tf32": 494.5}
 
 ACCELERATORS = {
     accelerator.name: accelerator
     for accelerator in (
-        # NVIDIA A100 Tensor Core GPU datasheet (2022), A100 80GB SXM; the network is that of the
-        # DGX A100 datasheet, eight adapters of 200 Gbit/s for eight GPUs.
-        _gpu(
-            "A100", bfloat16=312, tf32=156, memory=81_920, bandwidth=2.039, nvlink=600, network=25
-        ),
-        # NVIDIA H100 Tensor Core GPU datasheet (2023), H100 SXM; DGX H100 datasheet.
+        # NVIDIA A100 Tensor Core GPU datasheet (2022), A100 80GB SXM.
+        _gpu("A100", bfloat16=312, tf32=156, memory=81_920, bandwidth=2.039),
+        # NVIDIA H100 Tensor Core GPU datasheet (2023), H100 SXM.
         _gpu("H100", memory=81_559, bandwidth=3.35, **_HOPPER),
         # NVIDIA H200 Tensor Core GPU datasheet (2024), H200 SXM.
         _gpu("H200", memory=143_771, bandwidth=4.8, **_HOPPER),
         # NVIDIA HGX B200 (Blackwell architecture brief and DGX B200 datasheet, 2024), dense;
-        # bandwidth 64 TB/s for eight, of which the driver shows 7.7 TB/s each. DGX B200: eight
-        # adapters of 400 Gbit/s.
-        _gpu(
-            "B200", bfloat16=2250, tf32=1100, memory=183_359, bandwidth=7.7, nvlink=1800, network=50
-        ),
+        # bandwidth 64 TB/s for eight, of which the driver shows 7.7 TB/s each.
+        _gpu("B200", bfloat16=2250, tf32=1100, memory=183_359, bandwidth=7.7),
         # Google Cloud TPU documentation, page "TPU v4": 275 TFLOPS, 32 GiB, 1200 GB/s, six links
         # of 50 GB/s (Jouppi et al., "TPU v4", 2023, table 4).
-        _tpu("v4", bfloat16=275, memory=32 * _GIB, bandwidth=1200, links=2400, per_host=4),
+        _tpu("v4", bfloat16=275, memory=32 * _GIB, bandwidth=1200, links=2400),
         # The same, page "TPU v5e": 197 TFLOPS, 16 GB (of which the compiler gives out 15.75 GiB),
         # 819 GB/s, 1600 Gbit/s.
-        _tpu("v5e", bfloat16=197, memory=16 * _GIB, bandwidth=819, links=1600, per_host=8),
+        _tpu("v5e", bfloat16=197, memory=16 * _GIB, bandwidth=819, links=1600),
         # The same, page "TPU v5p": 459 TFLOPS, 95 GB, 2765 GB/s, 4800 Gbit/s.
-        _tpu("v5p", bfloat16=459, memory=95 * _GIB, bandwidth=2765, links=4800, per_host=4),
+        _tpu("v5p", bfloat16=459, memory=95 * _GIB, bandwidth=2765, links=4800),
         # The same, page "TPU v6e": 918 TFLOPS, 32 GB, 1638 GB/s, 800 GB/s in both directions.
-        _tpu("v6e", bfloat16=918, memory=32 * _GIB, bandwidth=1638, links=3200, per_host=8),
+        _tpu("v6e", bfloat16=918, memory=32 * _GIB, bandwidth=1638, links=3200),
     )
 }
 """All accelerators, by name."""

@@ -110,15 +110,17 @@ def _kept_by_layer(config: ExperimentConfig, rows: int) -> int:
         for n in (1, 2)
     )
     num_bytes = [trace_step(layers, rows).residual_bytes for layers in (one_layer, two_layers)]
-    return max(0, num_bytes[1] - num_bytes[0]) // num_layers(param_shapes(planned_model(one_layer)))
+    return max(0, num_bytes[1] - num_bytes[0]) // _num_layers(
+        param_shapes(planned_model(one_layer))
+    )
 
 
-def num_layers(params: Any, sublayer: str = "attention", kernel: str = "query_kernel") -> int:
-    """Number of layers with a kernel in a sublayer, of all stacks, by the shapes of parameters."""
+def _num_layers(params: Any) -> int:
+    """Number of layers of all stacks, by the shapes of parameters."""
     return sum(
         leaf.shape[0]  # the axis of layers
         for path, leaf in jax.tree.leaves_with_path(params)
-        if [entry.key for entry in path[-2:]] == [sublayer, kernel]
+        if [entry.key for entry in path[-2:]] == ["attention", "query_kernel"]
     )
 
 

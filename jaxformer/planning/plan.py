@@ -12,7 +12,6 @@ from jaxformer.accelerators import Accelerator
 from jaxformer.config import ExperimentConfig, MeshConfig
 from jaxformer.errors import ConfigError
 from jaxformer.flops import Flops
-from jaxformer.planning.collectives import Collective, expected_collectives, seconds_of
 from jaxformer.planning.compiler import CompiledStep, compile_step, topology_devices
 from jaxformer.planning.memory import MemoryNeeds, memory_needs, memory_traffic, state_needs
 from jaxformer.planning.settings import batch_rows, planned_model, trace_step
@@ -45,10 +44,10 @@ class Plan:
         num_params: number of parameters.
         needs: bytes on each device; activations are estimated.
         flops: FLOPs of the matrix products of a step, on all devices.
-        collectives: collectives of a step, from the compiled program, or else as expected.
         compiled: the compiled step; None without a compiler.
         traffic: least number of bytes that a step reads from and writes to the memory of a device.
-        seconds: least seconds per step for "compute", "memory" and "interconnect", at peak rates.
+        seconds: least seconds per step for "compute", "memory" and, if compiled, "interconnect", at
+            peak rates.
     """
 
     config: ExperimentConfig
@@ -59,7 +58,6 @@ class Plan:
     num_params: int
     needs: MemoryNeeds
     flops: Flops
-    collectives: Sequence[Collective]
     compiled: CompiledStep | None
     traffic: int
     seconds: Mapping[str, float]
@@ -86,7 +84,7 @@ class Plan:
         return max(self._bounds(utilization).values())
 
     def bound(self, utilization: float) -> str:
-        """Name of the bound that `step_seconds` is: "compute", "memory" or "interconnect"."""
+        """Name of the bound that `step_seconds` is, such as "compute"."""
         bounds = self._bounds(utilization)
         return max(bounds, key=bounds.__getitem__)
 
@@ -147,24 +145,21 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
     needs = memory_needs(config, sizes)
     step = None if devices is None else compile_step(compiled, devices, accelerator.platform)
     traffic = memory_traffic(needs, config.training.accumulate_steps)
-    collectives: Sequence[Collective] = expected_collectives(
-        config, params, needs, sizes, rows, devices_per_host=accelerator.devices_per_host
-    )
-    if step is not None and step.failure is None:
-        collectives = step.collectives
     parts = num_row_parts(sizes) * config.training.accumulate_steps
     local_config = dataclasses.replace(model.config, mesh=MeshConfig())
     flops = trace_step(local_config, rows // parts).flops.times(parts)
     peak = accelerator.bfloat16 if config.model.dtype == "bfloat16" else accelerator.float32
+    seconds = {
+        "compute": flops.total / (count * peak),
+        "memory": traffic / accelerator.memory_bandwidth,
+    }
+    if step is not None and step.failure is None:
+        sent = math.fsum(collective.traffic for collective in step.collectives)
+        seconds["interconnect"] = sent / accelerator.interconnect
     return Plan(
         config=config, model=model, place=place, sizes=sizes, rows=rows,
         num_params=sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params)),
-        needs=needs, flops=flops, collectives=collectives, compiled=step, traffic=traffic,
-        seconds={
-            "compute": flops.total / (count * peak),
-            "memory": traffic / accelerator.memory_bandwidth,
-            "interconnect": seconds_of(collectives, accelerator),
-        },
+        needs=needs, flops=flops, compiled=step, traffic=traffic, seconds=seconds,
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ def test_plan_reads_no_data_and_takes_flags_of_both(plan_config, capsys):
     assert "8 x H100; mesh data 4, fsdp 2" in printed
     assert "8 rows of 32 tokens" in printed and ": fits" in printed
     assert "traffic      at least " in printed and "(through the memory of each device)" in printed
-    assert "; interconnect limits the step at the peak" in " ".join(printed.split())
+    assert "; memory limits the step at the peak" in " ".join(printed.split())
     assert not (plan_config.parent / "run").exists()
 
 

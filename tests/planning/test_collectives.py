@@ -61,9 +61,8 @@ source_target_pairs={{0,1},{1,0},{2,3},{3,2}}
 def test_collectives_that_share_a_channel_all_count():
     assert read_collectives(parse_hlo(SHARDED), 4) == [
         Collective("all-reduce", 2, 1, 400),
-        Collective("collective-permute", 2, 2, 64),
+        Collective("collective-permute", 4, 3, 84),
         Collective("reduce-scatter", 4, 1, 64),
-        Collective("collective-permute", 4, 1, 20),
     ]
 
 

@@ -37,7 +37,7 @@ step, needs = plan.compiled, plan.needs
 print(json.dumps({
     "failure": step.failure, "sizes": plan.sizes, "total": step.total, "seconds": step.seconds,
     "arguments": step.arguments, "state": needs.parameters + needs.optimizer + needs.average,
-    "collectives": [collective.kind for collective in plan.collectives],
+    "collectives": [collective.kind for collective in step.collectives],
 }))
 """
 

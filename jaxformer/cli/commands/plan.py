@@ -77,7 +77,6 @@ def _lines(plan: "planning.Plan", utilization: float) -> dict[str, str]:
             needs, "parameters", "gradients", "optimizer", *(["average"] if needs.average else [])
         ),
         **_memory_lines(plan),
-        "collectives": _collectives(plan),
         "traffic": f"at least {readable_bytes(plan.traffic)} (through the memory of each device)",
         "bounds": _bounds(plan),
         "speed": _speed(plan, utilization),
@@ -88,7 +87,7 @@ def _lines(plan: "planning.Plan", utilization: float) -> dict[str, str]:
 
 
 def _memory_lines(plan: "planning.Plan") -> dict[str, str]:
-    """Memory that a device needs, and whether it fits."""
+    """Memory that a device needs, whether it fits, and the collectives of a compiled step."""
     needs, compiled, available = plan.needs, plan.compiled, readable_bytes(plan.available)
     if compiled is None:
         total, memory = readable_bytes(needs.total), readable_bytes(plan.place.accelerator.memory)
@@ -101,23 +100,16 @@ def _memory_lines(plan: "planning.Plan") -> dict[str, str]:
     if compiled.failure is not None:
         return attention | {"memory": f"does not fit; the compiler reports: {compiled.failure}"}
     parts = _parts(compiled, "arguments", "results", "temporaries", "program")
-    return attention | {
-        "compiled": f"{parts}; in {compiled.seconds:.0f} s",
-        "memory": f"{readable_bytes(compiled.total)} of {available} on each device: fits",
-    }
-
-
-def _collectives(plan: "planning.Plan") -> str:
-    """Collectives of a step, on each device."""
-    if not plan.collectives:
-        return "none"
-    read = plan.compiled is not None and plan.compiled.failure is None
     listed = "; ".join(
         f"{collective.times:,} {collective.kind} over {collective.group}, "
         f"{readable_bytes(collective.num_bytes)}"
-        for collective in plan.collectives
+        for collective in compiled.collectives
     )
-    return f"{listed} ({'compiled' if read else 'expected'}, on each device)"
+    return attention | {
+        "compiled": f"{parts}; in {compiled.seconds:.0f} s",
+        "memory": f"{readable_bytes(compiled.total)} of {available} on each device: fits",
+        "collectives": f"{listed or 'none'} (on each device)",
+    }
 
 
 def _bounds(plan: "planning.Plan") -> str:
