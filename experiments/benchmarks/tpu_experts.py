@@ -89,7 +89,7 @@ def main():
 
         step = jax.value_and_grad(loss, argnums=(0, 1))
         with compiling_for("tpu"), jax.sharding.use_abstract_mesh(ONE_DEVICE):
-            counted = count_flops(step, ExpertsParams(*kernels), x).total
+            counted = count_flops(step, ExpertsParams(*kernels), x)
             lowered = (
                 jax.jit(step).trace(ExpertsParams(*kernels), x).lower(lowering_platforms=("tpu",))
             )

@@ -90,7 +90,7 @@ def jaxformer_step(
     compiled = plan.compiled
     traffic = traffic_of(compiled.text)
     seconds = {**plan.seconds, "memory": sum(traffic.values()) / chip.memory_bandwidth}
-    return Figures(traffic, compiled.temporaries, plan.flops.total / NUM_CHIPS, seconds)
+    return Figures(traffic, compiled.temporaries, plan.flops / NUM_CHIPS, seconds)
 
 
 def plain(size: str, length: int, chip: Accelerator) -> Figures | None:
@@ -124,7 +124,7 @@ def plain(size: str, length: int, chip: Accelerator) -> Figures | None:
             raise
         return None
     traffic = {"all": sum(traffic_of(compiled.as_text()).values())}
-    flops = count_flops(step, state, batch).total / NUM_CHIPS
+    flops = count_flops(step, state, batch) / NUM_CHIPS
     seconds = {
         "compute": flops / chip.bfloat16,
         "memory": sum(traffic.values()) / chip.memory_bandwidth,

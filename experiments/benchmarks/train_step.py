@@ -136,7 +136,7 @@ def jax_contender(step: Callable[..., Any], state: Any, params: Any, size: str) 
         return metrics["loss"]
 
     # After the first step, whose time includes that of tracing.
-    return Contender(run, count, lambda: count_flops(step, state, batch).total)
+    return Contender(run, count, lambda: count_flops(step, state, batch))
 
 
 def jaxformer_contender(options: argparse.Namespace) -> Contender:

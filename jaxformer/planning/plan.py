@@ -11,7 +11,6 @@ import jax
 from jaxformer.accelerators import Accelerator
 from jaxformer.config import ExperimentConfig, MeshConfig
 from jaxformer.errors import ConfigError
-from jaxformer.flops import Flops
 from jaxformer.planning.compiler import CompiledStep, compile_step, topology_devices
 from jaxformer.planning.memory import MemoryNeeds, memory_needs, memory_traffic, state_needs
 from jaxformer.planning.settings import batch_rows, planned_model, trace_step
@@ -57,7 +56,7 @@ class Plan:
     rows: int
     num_params: int
     needs: MemoryNeeds
-    flops: Flops
+    flops: float
     compiled: CompiledStep | None
     traffic: int
     seconds: Mapping[str, float]
@@ -147,10 +146,10 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
     traffic = memory_traffic(needs, config.training.accumulate_steps)
     parts = num_row_parts(sizes) * config.training.accumulate_steps
     local_config = dataclasses.replace(model.config, mesh=MeshConfig())
-    flops = trace_step(local_config, rows // parts).flops.times(parts)
+    flops = trace_step(local_config, rows // parts).flops * parts
     peak = accelerator.bfloat16 if config.model.dtype == "bfloat16" else accelerator.float32
     seconds = {
-        "compute": flops.total / (count * peak),
+        "compute": flops / (count * peak),
         "memory": traffic / accelerator.memory_bandwidth,
     }
     if step is not None and step.failure is None:

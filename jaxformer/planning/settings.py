@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError
-from jaxformer.flops import Flops, count_products
+from jaxformer.flops import count_products
 from jaxformer.functional import platforms
 from jaxformer.functional.sharding import on_one_device
 from jaxformer.runs import TextModel, task_class
@@ -57,7 +57,7 @@ def batch_rows(config: ExperimentConfig, num_shards: int) -> int:
 class TracedStep(NamedTuple):
     """FLOPs of both passes of a micro-batch, and bytes kept between them besides parameters."""
 
-    flops: Flops  # also of what remat computes again; with LoRA, of what its gradients need
+    flops: float  # also of what remat computes again; with LoRA, of what its gradients need
     residual_bytes: int
 
 

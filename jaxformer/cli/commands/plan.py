@@ -61,7 +61,7 @@ def plan(
 
 def _lines(plan: "planning.Plan", utilization: float) -> dict[str, str]:
     """The lines of a plan: text by name."""
-    place, model, training, flops = plan.place, plan.config.model, plan.config.training, plan.flops
+    place, model, training = plan.place, plan.config.model, plan.config.training
     needs = plan.needs
     mesh = ", ".join(f"{axis} {size}" for axis, size in plan.sizes.items())
     seconds, peak = (training.steps * plan.step_seconds(share) for share in (utilization, 1.0))
@@ -70,9 +70,7 @@ def _lines(plan: "planning.Plan", utilization: float) -> dict[str, str]:
         "model": f"{plan.model.kind}; {plan.num_params:,} parameters; "
         f"vocabulary {model.vocab_size:,}; {model.dtype}, remat {model.remat}",
         "step": f"{plan.rows:,} rows of {model.max_len:,} tokens; micro-batches: "
-        f"{training.accumulate_steps}; {flops.total:.4g} FLOPs of matrix products "
-        f"(attention {flops.attention / flops.total:.0%}, "
-        f"logits {flops.output / flops.total:.0%})",
+        f"{training.accumulate_steps}; {plan.flops:.4g} FLOPs of matrix products",
         "exact": _parts(
             needs, "parameters", "gradients", "optimizer", *(["average"] if needs.average else [])
         ),
