@@ -8,7 +8,7 @@ import sys
 
 import huggingface_hub
 
-from jaxformer.errors import CheckpointError, ConfigError, first_line
+from jaxformer.errors import CheckpointError, first_line
 from jaxformer.storage import as_path, lexists
 
 _ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -50,20 +50,6 @@ def _download(name: str) -> pathlib.Path:
             f"there is no folder {name}, and the model with that id cannot be downloaded: "
             f"{first_line(error)}; check the name and the network connection"
         ) from error
-
-
-def check_model_id(name: str) -> None:
-    """Raises ConfigError for a name that no model at the Hub can have."""
-    # Here, since they take a tenth of a second.
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
-
-    try:
-        validate_repo_id(name)
-    except HFValidationError as error:
-        raise ConfigError(f"the id of a model must be like OWNER/MODEL: {error}") from error
-    if not _ID.fullmatch(name):
-        raise ConfigError(f"the id of a model must be like OWNER/MODEL, got {name!r}; add an owner")
 
 
 def upload(folder: pathlib.Path, name: str) -> str:

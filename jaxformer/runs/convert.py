@@ -15,7 +15,7 @@ from jaxformer.interop import (
     save_huggingface,
     save_params,
 )
-from jaxformer.interop.hub import check_model_id, upload
+from jaxformer.interop.hub import upload
 from jaxformer.runs.folder.files import CHECKPOINTS, DataSummary, require_free, start_folder
 from jaxformer.runs.model_card import write_model_card
 from jaxformer.runs.opening import open_run
@@ -85,8 +85,6 @@ def convert(
             raise ConfigError(
                 f"{name} has no effect on what is written here, got {value}; remove it"
             )
-    if push is not None:
-        check_model_id(push)
     if not to_file:
         require_free(target, "target")
     if adapter:
