@@ -22,45 +22,12 @@ LLAMA_2 = """{% if messages[0]['role'] == 'system' %}{% set turns = messages[1:]
 {% generation %}{{ ' ' + message['content'].strip() + ' ' + eos_token }}{% endgeneration %}
 {%- endif %}
 {% endfor %}"""
-LLAMA_3 = """{{- bos_token }}
-{%- for message in messages %}
-{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' }}
-{{- message['content'] | trim + '<|eot_id|>' }}
-{%- endfor %}
-{%- if add_generation_prompt %}
-{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
-{%- endif %}
-"""
-GEMMA = """{{ bos_token }}{% if messages[0]['role'] == 'system' %}
-{{ raise_exception('System role not supported') }}{% endif %}
-{% for message in messages %}
-{% set role = 'model' if message['role'] == 'assistant' else message['role'] %}
-{{ '<start_of_turn>' + role + '\\n' + message['content'] | trim + '<end_of_turn>\\n' }}
-{% endfor %}
-{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}"""
-MISTRAL = """{%- set ns = namespace(index=0) -%}
-{{- bos_token }}
-{%- for message in messages %}
-{%- if message.role == 'system' %}{% continue %}{% endif %}
-{%- set ns.index = ns.index + 1 %}
-{%- if message.role == 'user' %}{{- '[INST] ' + message.content + '[/INST]' }}
-{%- else %}{{- ' ' + message.content + eos_token }}{% endif %}
-{%- endfor %}"""
 
 # Template, special tokens of it, and those that are named.
 TEMPLATES = {
     "chatml": (CHATML, ["<|im_start|>", "<|im_end|>"], {"eos_token": "<|im_end|>"}),
     "llama-2": (LLAMA_2, [], {"bos_token": "<s>", "eos_token": "</s>"}),
-    "llama-3": (
-        LLAMA_3,
-        ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
-        {"bos_token": "<|endoftext|>", "eos_token": "<|eot_id|>"},
-    ),
-    "gemma": (
-        GEMMA, ["<start_of_turn>", "<end_of_turn>"], {"bos_token": "<s>", "eos_token": "</s>"},
-    ),
-    "mistral": (MISTRAL, [], {"bos_token": "<s>", "eos_token": "</s>"}),
-}  # fmt: skip
+}
 USER = {"role": "user", "content": " hello,\nhow are you?  "}
 ANSWER = {"role": "assistant", "content": "good morning"}
 CHATS = [

@@ -29,7 +29,6 @@ GPT2 = of_family("gpt2", "GPT2LMHeadModel", _GPT2, {
     "gelu-unscaled": fields(
         scale_attn_weights=False, activation_function="gelu", n_inner=51, layer_norm_epsilon=1e-3
     ),
-    "untied": fields(tie_word_embeddings=False, activation_function="relu", n_inner=51),
     "classes": of_class("GPT2ForSequenceClassification", num_labels=3),
     "older": older(
         dict(tie_word_embeddings=..., dtype=..., torch_dtype="float32", n_ctx=83,
@@ -51,11 +50,6 @@ OPT = of_family("opt", "OPTForCausalLM", _OPT, {
     "classes": of_class("OPTForSequenceClassification", num_labels=3),
     "no-biases": fields(enable_bias=False, activation_function="gelu"),
     "narrow": fields(word_embed_proj_dim=20, do_layer_norm_before=False),
-    "older": older(
-        dict(tie_word_embeddings=..., dtype=..., torch_dtype="float16", prefix="</s>",
-             _remove_final_layer_norm=False),
-        bare=True, surplus={"lm_head.weight": "decoder.embed_tokens.weight"},
-    ),
 })  # fmt: skip
 
 _NEOX = dict(
@@ -64,15 +58,9 @@ _NEOX = dict(
 )  # fmt: skip
 NEOX = of_family("gpt_neox", "GPTNeoXForCausalLM", _NEOX, {
     "": fields(),
-    "full-rotary": fields(
-        rope_parameters=dict(rope_type="default", rope_theta=2500.0, partial_rotary_factor=1.0)
-    ),
     "sequential": fields(use_parallel_residual=False, hidden_act="gelu_fast", layer_norm_eps=1e-3),
     "classes": of_class("GPTNeoXForSequenceClassification", num_labels=3),
     "tied": fields(attention_bias=False, tie_word_embeddings=True, hidden_act="relu"),
-    "linear": fields(rope_parameters=dict(
-        rope_type="linear", rope_theta=1e4, factor=3.0, partial_rotary_factor=0.5
-    )),
     "older": older(
         dict(rope_parameters=..., rotary_pct=0.5, rotary_emb_base=900, rope_scaling=None),
         surplus={
@@ -93,9 +81,6 @@ LLAMA = of_family("llama", "LlamaForCausalLM", _LLAMA, {
     "": fields(),
     "biases": fields(attention_bias=True, mlp_bias=True),
     "tied": fields(tie_word_embeddings=True, hidden_act="gelu_pytorch_tanh"),
-    "wide-heads": fields(
-        head_dim=14, rope_parameters=dict(rope_type="default", rope_theta=5e5)
-    ),
     "llama3": _rope(rope_type="llama3", rope_theta=500.0, **_LLAMA3),
     "score": of_class("LlamaForSequenceClassification", num_labels=1),
     "yarn": _rope(**_YARN),
@@ -131,7 +116,6 @@ MIXTRAL = of_family("mixtral", "MixtralForCausalLM", _MIXTRAL, {
 _ARCEE = _LLAMA | dict(vocab_size=53, hidden_act="relu")
 ARCEE = of_family("arcee", "ArceeForCausalLM", _ARCEE, {
     "": fields(),
-    "biases": fields(attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
     "silu": fields(hidden_act="silu", head_dim=14, rope_parameters=_YARN),
     "relu2": older(dict(hidden_act=...), base=dict(hidden_act="relu2")),
 })  # fmt: skip
@@ -269,10 +253,6 @@ PHI3 = of_family("phi3", "Phi3ForCausalLM", _PHI3, {
             attention_factor=1.3, short_factor=[1.0, 1.5, 2.0], long_factor=[1.25, 3.0, 7.5],
         ),
     ),
-    "older-longrope": older(
-        dict(rope_parameters=..., rope_theta=1e4, rope_scaling=dict(_FACTORS, type="longrope")),
-        base=dict(original_max_position_embeddings=8, rope_parameters=_LONGROPE),
-    ),
     "oldest-longrope": older(
         dict(rope_parameters=..., rope_theta=1e4, rope_scaling=dict(
             _FACTORS, type="su", original_max_position_embeddings=8,  # which transformers 5 needs
@@ -324,10 +304,6 @@ GRANITE = of_family("granite", "GraniteForCausalLM", _GRANITE, {
     "biases": fields(
         attention_bias=True, mlp_bias=True, tie_word_embeddings=True, embedding_multiplier=0.5,
         residual_multiplier=1.5, logits_scaling=0.7,
-    ),
-    "older": older(
-        dict(rope_parameters=..., rope_theta=1e4, rope_scaling=None, logits_scaling=2),
-        base=dict(logits_scaling=2.0),
     ),
 })  # fmt: skip
 
@@ -408,12 +384,6 @@ GPTJ = of_family("gptj", "GPTJForCausalLM", _GPTJ, {
     "full-rotary": fields(
         rotary_dim=12, n_inner=51, activation_function="gelu", layer_norm_epsilon=1e-3,
         tie_word_embeddings=True,
-    ),
-    "older": older(
-        dict(n_inner=None, rotary=True, scale_attn_weights=True, gradient_checkpointing=False,
-             tokenizer_class="GPT2Tokenizer", dtype=..., torch_dtype="float16"),
-        surplus={f"transformer.h.{i}.attn.bias": (1, 1, 83, 83) for i in range(2)}
-        | {f"transformer.h.{i}.attn.masked_bias": () for i in range(2)},
     ),
 })  # fmt: skip
 

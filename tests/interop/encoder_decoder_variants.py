@@ -24,7 +24,6 @@ _TWO = dict(
 )  # fmt: skip
 MARIAN = of_family("marian", "MarianMTModel", _MARIAN, {
     "": fields(),
-    "unscaled": fields(scale_embedding=False, activation_function="gelu"),
     "two-tables": fields(**_TWO),
     "untied": fields(**_TWO, tie_word_embeddings=False),
     "untied-one": older(
@@ -43,7 +42,6 @@ MARIAN = of_family("marian", "MarianMTModel", _MARIAN, {
 _BART = _BODY | dict(pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2)
 BART = of_family("bart", "BartForConditionalGeneration", _BART, {
     "": fields(),
-    "scaled": fields(scale_embedding=True, activation_function="relu"),
     "older": older(
         dict(num_beams=4, no_repeat_ngram_size=3, normalize_before=False,
              add_final_layer_norm=False, normalize_embedding=True,
@@ -54,7 +52,6 @@ BART = of_family("bart", "BartForConditionalGeneration", _BART, {
 
 MBART = of_family("mbart", "MBartForConditionalGeneration", _BART, {
     "": fields(scale_embedding=True),
-    "relu": fields(activation_function="relu", decoder_start_token_id=50),
 })  # fmt: skip
 
 M2M_100 = of_family("m2m_100", "M2M100ForConditionalGeneration", _BART, {
@@ -75,12 +72,6 @@ _PEGASUS = _BODY | dict(
 )  # fmt: skip
 PEGASUS = of_family("pegasus", "PegasusForConditionalGeneration", _PEGASUS, {
     "": fields(),
-    "older": older(
-        dict(num_beams=8, max_length=64, length_penalty=0.6, normalize_before=True,
-             add_final_layer_norm=True, normalize_embedding=False, extra_pos_embeddings=0,
-             static_position_embeddings=True, force_bos_token_to_be_generated=False),
-        surplus=_COPIES,
-    ),
 })  # fmt: skip
 
 _T5 = dict(

@@ -56,13 +56,9 @@ ROBERTA = of_family("roberta", "RobertaForMaskedLM", _ROBERTA, {
 
 XLM_ROBERTA = of_family("xlm-roberta", "XLMRobertaForMaskedLM", _ROBERTA, {
     "": fields(),
-    "classes": of_class("XLMRobertaForSequenceClassification", num_labels=5),
-    "pooled": of_class("XLMRobertaModel"),
 })  # fmt: skip
 CAMEMBERT = of_family("camembert", "CamembertForMaskedLM", _ROBERTA, {
     "": fields(),
-    "classes": of_class("CamembertForSequenceClassification", num_labels=5),
-    "pooled": of_class("CamembertModel"),
 })  # fmt: skip
 
 ELECTRA = of_family("electra", "ElectraForMaskedLM", _BODY | dict(embedding_size=36), {

@@ -3,14 +3,12 @@
 import dataclasses
 import json
 import re
-import shutil
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from safetensors.numpy import save_file
 
 from jaxformer.config import (
     ExpertsConfig,
@@ -23,7 +21,6 @@ from jaxformer.errors import CheckpointError, ConfigError
 from jaxformer.interop import FAMILIES, HuggingFaceModel, load_huggingface, save_huggingface
 from jaxformer.interop.safetensors import Tensor
 from jaxformer.models import Decoder, SequenceClassifier
-from jaxformer.storage import write_whole
 from tests.interop.golden import read_golden
 
 
@@ -243,35 +240,3 @@ def test_model_without_windows_names_a_width_that_transformers_needs(model_type)
     config = ModelConfig(max_len=16, num_layers=2, d_model=12, num_heads=2, positions="rotary")
     fields = FAMILIES[model_type].write(config)
     assert fields["layer_types"] == ["full_attention"] * 2 and fields["sliding_window"] == 4096
-
-
-class Killed(BaseException):
-    pass
-
-
-@pytest.mark.parametrize("place", range(2))
-def test_save_that_is_killed_leaves_nothing_in_the_way(loaded, tmp_path, monkeypatch, place):
-    """As by SIGKILL at the place-th file that is written."""
-    places = iter(range(9))
-
-    def dying(function):
-        def call(*args, **options):
-            if next(places) == place:
-                # What is done at the end must not happen either.
-                monkeypatch.setattr(shutil, "rmtree", lambda path: None)
-                raise Killed
-            return function(*args, **options)
-
-        return call
-
-    with monkeypatch.context() as patch:
-        patch.setattr("jaxformer.interop.huggingface.write_whole", dying(write_whole))
-        patch.setattr("jaxformer.interop.safetensors.save_file", dying(save_file))
-        with pytest.raises(Killed):
-            save_huggingface(tmp_path, HuggingFaceModel(loaded.config, loaded.params))
-    monkeypatch.undo()
-    with pytest.raises(CheckpointError):
-        load_huggingface(tmp_path)
-    save_huggingface(tmp_path, HuggingFaceModel(loaded.config, loaded.params))
-    assert_equal(load_huggingface(tmp_path).params, loaded.params)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]

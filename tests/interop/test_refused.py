@@ -12,7 +12,6 @@ from jaxformer.interop import load_huggingface, open_huggingface
 from tests.interop.golden import read_golden
 
 UNSUPPORTED = "changes what the model computes and is not supported, only"
-ANGLES = "is not supported, only default, linear, llama3, yarn and longrope"
 # Name of a variant, what is changed in its config (`...`: left out), words of the message.
 REFUSED = [
     ("gpt2", dict(scale_attn_by_inverse_layer_idx=True),
@@ -24,37 +23,26 @@ REFUSED = [
     ("gpt2", dict(pruned_heads={"0": [1]}), "pruned_heads={'0': [1]} changes"),
     ("gpt2", dict(is_causal=False), "is_causal=False changes"),
     ("gpt2", dict(n_layer=...), "must have n_layer"),
-    ("gpt2", dict(n_layer="3"), "n_layer must be int, got '3'"),
     ("gpt2", dict(n_layer=3.0), "n_layer must be int, got 3.0"),
     ("gpt2", dict(n_layer=True), "n_layer must be int, got True"),
     ("gpt2", dict(layer_norm_epsilon="small"),
      "layer_norm_epsilon must be float or int, got 'small'"),
-    ("gpt2", dict(n_layer=0), "num_layers must be"),
     ("gpt2", dict(n_head=5), "d_model must be a multiple of num_heads"),
     ("gpt2", dict(model_type="gpt3"), "model_type must be one of gpt2, opt"),
-    ("gpt2", dict(model_type=None), "model_type must be one of gpt2, opt"),
     ("gpt2", dict(architectures=["GPT2DoubleHeadsModel"]),
      "architectures must be one of GPT2LMHeadModel, GPT2ForSequenceClassification, got ['GPT2Dou"),
     ("opt-classes", dict(word_embed_proj_dim=22), f"word_embed_proj_dim=22 {UNSUPPORTED} 36"),
     ("opt", dict(word_embed_proj_dim=22, tie_word_embeddings=False),
      f"tie_word_embeddings=False {UNSUPPORTED} True"),
     ("phi", dict(qk_layernorm=True), f"qk_layernorm=True {UNSUPPORTED} False"),
-    ("olmo", dict(clip_qkv=8.0), f"clip_qkv=8.0 {UNSUPPORTED} None"),
     ("opt", dict(_remove_final_layer_norm=True),
      f"_remove_final_layer_norm=True {UNSUPPORTED} False"),
     ("opt", dict(layer_norm_elementwise_affine=False),
      "layer_norm_elementwise_affine=False changes"),
     ("llama", dict(rope_parameters=dict(rope_type="dynamic", rope_theta=1e4, factor=3.0)),
-     f"rope_type 'dynamic' {ANGLES}"),
+     "rope_type 'dynamic' is not supported, only default, linear, llama3, yarn and longrope"),
     ("llama", dict(rope_parameters=dict(rope_type="linear", rope_theta=1e4, factr=3.0)),
      "must have factor"),
-    ("phi3", dict(rope_parameters=..., rope_theta=1e4, rope_scaling=dict(type="su")),
-     "must have short_factor"),
-    ("llama", dict(rope_parameters=dict(rope_type="su", rope_theta=1e4)),
-     f"rope_type 'su' {ANGLES}"),
-    ("phi3-longrope", dict(rope_parameters=dict(
-        rope_type="longrope", rope_theta=1e4, short_factor=[1.0] * 6, long_factor=[1.0, "2"])),
-     "long_factor must be a tuple whose items are each a number, got long_factor=(1.0, '2')"),
     ("phi3-longrope", dict(rope_parameters=dict(
         rope_type="longrope", rope_theta=1e4, short_factor=[1.0] * 5, long_factor=[2.0] * 5)),
      "must have one number for each frequency, half as many as rotated features"),
@@ -62,8 +50,6 @@ REFUSED = [
      f"partial_rotary_factor=0.5 {UNSUPPORTED} 1.0"),
     ("gemma3_text", dict(rope_parameters=dict(full_attention=3)),
      "full_attention must be dict, got 3"),
-    ("gpt_neox", dict(rope_parameters=dict(rope_theta=1e4, partial_rotary_factor=0.07)),
-     "rotary positions need an even head_dim or rotary_dim, got 1"),
     ("qwen2", dict(layer_types=["full_attention"]),
      "layer_types must be full_attention or sliding_attention "
      "for each of 2 layers, got ['full_attention']"),
@@ -77,9 +63,7 @@ REFUSED = [
     ("qwen3_moe", dict(decoder_sparse_step=2), f"decoder_sparse_step=2 {UNSUPPORTED} 1"),
     ("qwen3_moe", dict(mlp_only_layers=[1]), f"mlp_only_layers=[1] {UNSUPPORTED} []"),
     ("glm4_moe", dict(n_shared_experts=0), "n_shared_experts must be at least 1, got 0"),
-    ("glm4_moe", dict(n_group=4), "groups of at least two, got num_groups=4 and num_experts=6"),
     ("dots1", dict(n_routed_experts=...), "must have n_routed_experts"),
-    ("falcon", dict(alibi=True), f"alibi=True {UNSUPPORTED} False"),
     ("falcon", dict(num_ln_in_parallel_attn=2), f"num_ln_in_parallel_attn=2 {UNSUPPORTED} 1"),
     ("falcon-two-norms", dict(parallel_attn=False), f"parallel_attn=False {UNSUPPORTED} True"),
     ("falcon-two-norms", dict(num_ln_in_parallel_attn=3),

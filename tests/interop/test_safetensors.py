@@ -5,7 +5,6 @@ import json
 import ml_dtypes
 import numpy as np
 import pytest
-from safetensors import safe_open
 
 from jaxformer.errors import CheckpointError
 from jaxformer.interop.safetensors import (
@@ -91,22 +90,6 @@ def test_dtype_that_numpy_lacks_is_refused(path):
     path.write_bytes(len(header).to_bytes(8, "little") + header + b"12")
     with pytest.raises(CheckpointError, match="dtype of tensor 'a' must be one of .*, got F8_E4M3"):
         read_tensors(path)
-
-
-def test_shards_are_filled_in_order_and_named_by_the_index(tmp_path):
-    sizes = {"z": 5, "y": 3, "x": 11, "w": 8, "v": 0, "u": 1}
-    arrays = {name: np.full(size, 7, np.uint8) for name, size in sizes.items()}
-    write_tensors(tmp_path, lazy(arrays), max_shard_bytes=11)
-    files = [f"model-0000{n}-of-00003.safetensors" for n in "123"]
-    assert names_in(tmp_path) == [*files, INDEX]
-    index = json.loads((tmp_path / INDEX).read_text())
-    assert index["metadata"] == {"total_size": 28}
-    numbers = {name: int(file[6:11]) for name, file in index["weight_map"].items()}
-    assert numbers == {"z": 1, "y": 1, "x": 2, "w": 3, "v": 3, "u": 3}
-    require_equal(open_tensors(tmp_path), arrays)
-    for file in files:
-        with safe_open(tmp_path / file, "numpy") as shard:
-            assert shard.metadata() == {"format": "pt"}
 
 
 def test_single_file_counts_before_an_index_and_other_files_do_not_count(sharded):

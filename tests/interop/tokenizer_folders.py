@@ -134,20 +134,16 @@ def chat(folder, name):
     from tests.interop.chats import TEMPLATES
 
     template, special, names = TEMPLATES[name]
-    if name in ("llama-2", "gemma", "mistral"):
-        (gemma if name == "gemma" else llama)(folder)
-        size = 501 if name == "llama-2" or name == "mistral" else 500
+    if name == "llama-2":
+        llama(folder)
     else:
-        _byte_pairs(folder, "llama" if name == "llama-3" else "qwen2")
-        size = 320
+        _byte_pairs(folder, "qwen2", tokenizer_class="GPT2Tokenizer")
     config = json.loads((folder / "tokenizer_config.json").read_text())
     config |= {"chat_template": template, **names}
-    if name in ("llama-3", "chatml"):
-        config["tokenizer_class"] = "GPT2Tokenizer"
     if special:
-        known = {"0": {"content": "<|endoftext|>", "special": True}} if size == 320 else {}
-        config["added_tokens_decoder"] = known | {
-            str(size + i): {"content": token, "special": True} for i, token in enumerate(special)
+        added = {"0": "<|endoftext|>", **{str(320 + i): name for i, name in enumerate(special)}}
+        config["added_tokens_decoder"] = {
+            id: {"content": token, "special": True} for id, token in added.items()
         }
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
