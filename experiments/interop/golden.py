@@ -24,7 +24,7 @@ from tests.interop import torch_models  # noqa: E402
 from tests.interop.golden import FOLDER  # noqa: E402
 from tests.interop.tables import VARIANTS  # noqa: E402
 
-NEW_TOKENS, BEAM_TOKENS = 64, 20
+NEW_TOKENS = 64
 # A margin that rounding cannot close, which is 1e-6, and a text that does not go round.
 MARGIN, DISTINCT, ATTEMPTS = 1e-3, 4, 50
 
@@ -69,22 +69,7 @@ def outputs(folder, variant, seed):
         prompt = inputs["tokens"][0, :9]
         greedy, margin = torch_models.continue_greedily(model, prompt, NEW_TOKENS)
         return arrays | {"greedy": np.int32(greedy)}, margin * (len(set(greedy)) >= DISTINCT)
-    if variant.kind == "encoder_decoder":
-        hypotheses = search(model, inputs["tokens"][0])
-        return arrays | hypotheses, np.inf if hypotheses else 0.0
     return arrays, np.inf
-
-
-def search(model, source):
-    """Of the best translations with several end tokens, the most varied of those that are clear."""
-    best, most = {}, (False, 0, 0)
-    for end in range(3, 20):
-        beams, score, lead = torch_models.search_beams(model, source, BEAM_TOKENS, end)
-        variety = (beams[-1] == end, len(set(beams)), len(beams))
-        if lead > MARGIN and variety > most:
-            best = {"beams": np.int32(beams), "score": np.float32(score), "end": np.int32(end)}
-            most = variety
-    return best
 
 
 if __name__ == "__main__":

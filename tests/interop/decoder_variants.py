@@ -130,10 +130,6 @@ QWEN2 = of_family("qwen2", "Qwen2ForCausalLM", _QWEN2, {
         dict(rope_parameters=..., rope_theta=1e6, layer_types=..., use_sliding_window=True,
              sliding_window=6, max_window_layers=1, dtype=..., torch_dtype="bfloat16"),
     ),
-    "older-unused-window": older(
-        dict(rope_parameters=..., rope_theta=1e6, layer_types=..., use_sliding_window=False,
-             sliding_window=4, max_window_layers=0),
-    ),
     "older-ungrouped": older(
         dict(num_key_value_heads=None), base=dict(num_key_value_heads=4)
     ),
@@ -173,10 +169,6 @@ QWEN3_MOE = of_family("qwen3_moe", "Qwen3MoeForCausalLM", _QWEN3_MOE, {
     "": fields(),
     "unnormalized": fields(norm_topk_prob=False, tie_word_embeddings=True),
     "biases-window": fields(attention_bias=True, use_sliding_window=True, sliding_window=5),
-    "older": older(
-        dict(rope_parameters=..., rope_theta=1e6, rope_scaling=None, num_local_experts=...,
-             num_experts=6, max_window_layers=2, sliding_window=None)
-    ),
 })  # fmt: skip
 
 _GLM4_MOE = _LLAMA | dict(
@@ -239,9 +231,6 @@ PHI3 = of_family("phi3", "Phi3ForCausalLM", _PHI3, {
     "": fields(num_key_value_heads=4),
     "window": fields(sliding_window=5, tie_word_embeddings=True),
     "partial": fields(partial_rotary_factor=0.5),
-    "older": older(
-        dict(rope_parameters=..., rope_theta=2e3, rope_scaling=None, partial_rotary_factor=0.5),
-    ),
     "longrope": fields(
         max_position_embeddings=512, original_max_position_embeddings=128,
         rope_parameters=_LONGROPE,

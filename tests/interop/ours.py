@@ -5,11 +5,10 @@ import functools
 import jax
 import numpy as np
 
-from jaxformer.config import BeamSearchConfig, SamplingConfig
-from jaxformer.inference import generate, translate
+from jaxformer.config import SamplingConfig
+from jaxformer.inference import generate
 
 GREEDY = SamplingConfig(temperature=0.0)
-BEAMS = BeamSearchConfig(beam_size=4, length_penalty=1.0, early_stopping=False)
 
 
 @functools.partial(
@@ -50,12 +49,3 @@ def continue_greedily(loaded, prompt, count):
         sampling=GREEDY,
     )  # fmt: skip
     return new
-
-
-def search_beams(loaded, source, count, start, end):
-    """The best tokens of a search with 4 beams, with the end token, and their score."""
-    ((best,),) = translate(
-        loaded.model, loaded.params, [source], start_token=start, end_tokens=[end], search=BEAMS,
-        max_new_tokens=count,
-    )  # fmt: skip
-    return [*best.tokens, end] if best.finished else [*best.tokens], best.score

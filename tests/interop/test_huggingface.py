@@ -51,7 +51,9 @@ def test_all_that_is_wrong_with_the_tensors_is_listed_before_any_is_read(
     arrays["transformer.h.1.attn.c_att.bias"] = arrays.pop("transformer.h.1.attn.c_attn.bias")
     del arrays["transformer.ln_f.bias"]
     arrays["transformer.wpe.weight"] = arrays["transformer.wpe.weight"][:-1]
-    arrays["score.weight"] = np.ones((2, 3), np.float32)
+    for name in ("score.weight", "transformer.h.0.attn.rotary_emb.inv_freq2"):
+        arrays[name] = np.ones((2, 3), np.float32)
+    arrays["transformer.h.0.attn.rotary_emb.inv_freq"] = np.ones(3, np.float32)  # a known constant
     gpt2.write(tmp_path, arrays)
     with pytest.raises(CheckpointError) as error:
         load_huggingface(tmp_path)
@@ -60,7 +62,8 @@ def test_all_that_is_wrong_with_the_tensors_is_listed_before_any_is_read(
     for words in (
         "lacks transformer.h.1.attn.c_attn.bias; did you mean 'transformer.h.1.attn.c_att.bias'?, "
         "transformer.ln_f.bias",
-        "it has score.weight, transformer.h.1.attn.c_att.bias, which this model does not have",
+        "it has score.weight, transformer.h.0.attn.rotary_emb.inv_freq2, "
+        "transformer.h.1.attn.c_att.bias, which this model does not have",
         "transformer.wpe.weight is (82, 36) instead of (83, 36)",
     ):
         assert words in message
@@ -176,7 +179,6 @@ def shapes(config):
             "model type llama cannot represent this model: it could with "
             "model.attention_sinks = False (here True)"
         ),
-        ({"logit_softcap": 3.0}, "llama", "it could with model.logit_softcap = None (here 3.0)"),
         (
             {"layers": (LayerConfig(), LayerConfig(local_window_size=3))}, "llama",
             "it could with model.local_window_size = None (here 4)",

@@ -108,17 +108,3 @@ def continue_greedily(model, prompt, count):
         )  # fmt: skip
     assert torch.equal(tokens, cached)
     return tokens[0, len(prompt) :].numpy(), margin
-
-
-def search_beams(model, source, count, end_token):
-    """The best tokens of a search with 4 beams, with the end token, their score, and its lead."""
-    output = model.generate(
-        torch.tensor(source)[None], do_sample=False, num_beams=4, max_new_tokens=count,
-        length_penalty=1.0, early_stopping=False, eos_token_id=end_token, num_return_sequences=4,
-        return_dict_in_generate=True, output_scores=True, pad_token_id=model.config.pad_token_id,
-    )  # fmt: skip
-    best = output.sequences[0, 1:].tolist()
-    if end_token in best:
-        best = best[: best.index(end_token) + 1]
-    score, next_score = output.sequences_scores[:2].tolist()
-    return best, score, score - next_score
