@@ -1,6 +1,5 @@
 """Heat-map cells, shared by the figures of positions and of attention."""
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,9 +44,7 @@ def draw_cells(
 
 
 def _numbers(values: np.ndarray) -> np.ndarray:
-    """Numbers as text: three digits for the largest, and at least hundredths if it is below 10."""
-    shown = np.where(np.isneginf(values), 0.0, values).astype(np.float64)
-    largest = np.abs(shown).max() or 1.0
-    digits = 3 if largest < 0.1 else max(0, 2 - max(0, math.floor(math.log10(largest))))
+    """Numbers as text, with hundredths."""
+    shown = np.where(np.isneginf(values), 0.0, values)
     # Adding 0 makes negative zero positive.
-    return np.vectorize(f"{{:.{digits}f}}".format, otypes=[object])(shown.round(digits) + 0.0)
+    return np.vectorize("{:.2f}".format, otypes=[object])(shown.round(2) + 0.0)
