@@ -29,9 +29,7 @@ from jaxformer.functional import (
 )
 from jaxformer.models import Decoder
 from jaxformer.runs import (
-    Classifier,
     LanguageModel,
-    MaskedModel,
     TextModel,
     Translation,
     Translator,
@@ -119,17 +117,6 @@ def translate(folder: pathlib.Path) -> list[str]:
         print(f"{translations[0].score:.3f}", translations[0].text)
     pathlib.Path("attention.html").write_text(attention_page(model.attention("good morning")))
     return [several[0][0].text]
-
-
-def predict(folder: str) -> list[str]:
-    opened = open_run(folder)
-    classifier, masked = opened.require(Classifier), opened.require(MaskedModel)
-    names = [scored.name for scored in classifier.classify(["a text"], 3)[0]]
-    fills = [fill.text for fill in masked.fill_masks(["a [MASK]"])[0][0]]
-    (hidden,) = opened.hidden_states(["a text"])
-    scores = opened.require(LanguageModel).log_likelihood(["a text"])
-    nats = sum(score.log_likelihood for score in scores)
-    return [*names, *fills, str(hidden.shape), f"{nats:.1f}"]
 
 
 def main() -> None:

@@ -79,13 +79,6 @@ def test_frozen_weights_have_neither_gradients_nor_a_state_of_the_optimizer():
         memory_needs(dataclasses.replace(settings, mesh=wrong), SIZES)
 
 
-def test_heads_are_split_over_as_many_devices_as_they_divide():
-    settings = dataclasses.replace(config(), mesh=MeshConfig(data=1, tensor=4))
-    alone = dict.fromkeys(SIZES, 1)
-    needs = memory_needs(settings, alone | {"tensor": 4})
-    assert 0 < needs.activations < memory_needs(config(), alone).activations
-
-
 def test_widths_of_experts_are_split_as_those_of_layers():
     experts = ExpertsConfig(num_experts=5, num_experts_per_token=2, d_ff=26)
     part = _part_of_model(config(d_ff=34, experts=experts).model, 2)

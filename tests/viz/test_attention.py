@@ -131,14 +131,11 @@ def test_many_tokens_are_named_as_far_as_there_is_room():
         (ShapeError, r"must be \[T, S\], \[heads, T, S\] or \[layers, heads, T, S\], got 1 axes",
          (np.zeros(3), QUERIES)),
         (ShapeError, r"weights must be \[T=3, S=3\], got shape \(3, 5\)", (weights(), QUERIES)),
-        (ShapeError, r"weights must be \[N, T=3, S=5\], got shape \(2, 5, 3\)",
-         (np.zeros((2, 5, 3)), QUERIES, KEYS)),
         (ShapeError, "weights must be an array of numbers with rows of equal length, got list",
          ([[1], [2, 3]], QUERIES)),
         (ShapeError, "weights must have no empty axis", (np.zeros((0, 3, 3)), QUERIES)),
         (DataError, r"finite, or -inf where masked, got nan at \[0, 1\]",
          ([[0, np.nan]], ["a"], ["b", "c"])),
-        (DataError, r"got inf at \[0, 0\]", ([[np.inf]], ["a"])),
     ],
 )  # fmt: skip
 def test_attention_heatmaps_refuse(error, message, arguments):
