@@ -9,7 +9,6 @@ from jaxformer.training.losses import LossFunction, classification_loss, languag
 from jaxformer.training.low_rank import combine_low_rank, low_rank_params, merge_low_rank
 from jaxformer.training.optimizers import (
     decay_mask,
-    layers_above,
     make_optimizer,
     make_schedule,
     mup_factors,
@@ -25,7 +24,7 @@ __all__ = [
     "Checkpoints", "EarlyStopping", "Evaluation", "FitResult", "LossFunction",
     "MeshRunner", "PmapRunner", "SingleRunner", "StepProfile", "TrainState", "Trial",
     "TrainingData", "classification_loss", "combine_low_rank", "decay_mask", "evaluate", "fit",
-    "language_model_loss", "layers_above", "low_rank_params", "make_eval_step",
+    "language_model_loss", "low_rank_params", "make_eval_step",
     "make_optimizer", "make_runner", "make_schedule", "make_train_step", "merge_low_rank",
     "mup_factors", "read_metrics", "read_profile", "scale_by_factors", "split_cpu",
 ]  # fmt: skip

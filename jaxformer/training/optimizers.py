@@ -1,15 +1,11 @@
 """Optimizers and learning-rate schedules, from optax."""
 
 import functools
-import re
 from typing import Any, assert_never
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from flax import linen as nn
-from flax import traverse_util
 from optax import GradientTransformation, Schedule
 
 from jaxformer.config import (
@@ -22,9 +18,6 @@ from jaxformer.config import (
     SgdConfig,
 )
 from jaxformer.errors import ConfigError
-
-_STACKED = re.compile(r"(.*)stack/(first_layers|layers)/")
-_OF_INPUT = re.compile(r"(embedding|positions)[^/]*/(?!output_)|token_type_embedding")
 
 
 def make_schedule(peak: float, config: ScheduleConfig) -> Schedule:
@@ -99,48 +92,6 @@ def _is_kernel(path: tuple[Any, ...]) -> bool:
     names = [str(key.key) for key in path]
     is_low_rank = len(names) > 1 and names[-2].endswith("kernel") and names[-1] in ("down", "up")
     return names[-1].endswith("kernel") or is_low_rank
-
-
-def layers_above(params: Any) -> Any:
-    """Number of layers from each parameter to the output, for layer-wise learning rates.
-
-    Args:
-        params: nested dict of parameters of a jaxformer model.
-
-    Returns:
-        The same structure with an int array for each parameter. In a stack it is `[L, 1, ...]`,
-        from L for the first layer to 1 for the last. Parameters after the stack have 0. Embeddings
-        and positions have L + 1; if there are two stacks, L is that of the deeper one.
-
-    Raises:
-        ConfigError: there is no stack.
-
-    References:
-        Clark et al., "ELECTRA", 2020 (layer-wise learning-rate decay).
-
-    Example:
-        >>> params = {"stack": {"layers": {"scale": jnp.ones((2, 3))}}, "final_norm": jnp.ones(3)}
-        >>> rates = jax.tree.map(lambda above: 0.5**above, layers_above(params))
-        >>> jax.tree.map(lambda rate: rate.ravel().tolist(), rates)
-        {'final_norm': [1.0], 'stack': {'layers': {'scale': [0.25, 0.5]}}}
-    """
-    leaves = traverse_util.flatten_dict(nn.unbox(params), sep="/")
-    stacked = {path: match for path in leaves if (match := _STACKED.search(path))}
-    if not stacked:
-        raise ConfigError(f"params must have a stack of layers, got {', '.join(leaves)}")
-    sizes = {match.groups(): leaves[path].shape[0] for path, match in stacked.items()}
-    deepest = max(sum(n for (half, _), n in sizes.items() if half == stack) for stack, _ in sizes)
-
-    def above(path: str, leaf: Any) -> np.ndarray:
-        if path not in stacked:
-            return np.array(1 + deepest if _OF_INPUT.search(path) else 0)
-        half, group = stacked[path].groups()
-        higher = sizes[half, "layers"] if group == "first_layers" else 0
-        counts = higher + np.arange(leaf.shape[0], 0, -1)
-        return counts.reshape(-1, *[1] * (leaf.ndim - 1))
-
-    labels = {path: above(path, leaf) for path, leaf in leaves.items()}
-    return traverse_util.unflatten_dict(labels, sep="/")
 
 
 def mup_factors(shapes: Any, base: Any) -> Any:

@@ -1,6 +1,3 @@
-import functools
-
-import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,24 +7,13 @@ import pytest
 from jaxformer.config import (
     AdafactorConfig,
     AdamWConfig,
-    LayerConfig,
     LionConfig,
-    ModelConfig,
     MuonConfig,
     ScheduleConfig,
     SgdConfig,
 )
 from jaxformer.errors import ConfigError
-from jaxformer.models import EncoderDecoder, MaskedLanguageModel
-from jaxformer.models.init_shapes import init_shapes
-from jaxformer.modules.stacked_layers import split_layers
-from jaxformer.training import (
-    decay_mask,
-    layers_above,
-    make_optimizer,
-    make_schedule,
-    scale_by_factors,
-)
+from jaxformer.training import decay_mask, make_optimizer, make_schedule
 from tests import option_sets
 from tests.training import tiny
 
@@ -105,69 +91,6 @@ def test_decay_mask_leaves_biases_on_scores_and_scales_of_heads():
     assert mask["positions"] == {"table": False}
     attention = mask["stack"]["layers"]["attention"]
     assert not attention["query_norm_scale"] and not attention["key_norm_scale"]
-
-
-def test_rates_of_stacked_layers_are_those_of_one_label_for_each_layer():
-    """As optax.multi_transform has them, which needs layers apart."""
-    params = tiny.state().params
-    grads = jax.tree.map(
-        lambda leaf: jnp.cos(jnp.arange(1.0, 1 + leaf.size)).reshape(leaf.shape),
-        params,
-    )
-    adamw = functools.partial(optax.adamw, weight_decay=0.1)
-    factors = jax.tree.map(lambda above: 0.5**above, layers_above(params))
-    stacked = optax.chain(adamw(0.1), scale_by_factors(factors))
-    stacked_updates, _ = jax.jit(stacked.update)(grads, stacked.init(params), params)
-
-    def label(path, _):
-        if path[0].key == "stack":
-            return 2 - path[-1].idx
-        return {"embedding": 3, "final_norm": 0}[path[0].key]
-
-    apart = split_layers(params)
-    labels = jax.tree_util.tree_map_with_path(label, apart)
-    rates = optax.multi_transform({above: adamw(0.1 * 0.5**above) for above in range(4)}, labels)
-    expected, _ = jax.jit(rates.update)(split_layers(grads), rates.init(apart), apart)
-    assert set(jax.tree.leaves(labels)) == {0, 1, 2, 3}
-    equal = functools.partial(np.testing.assert_allclose, rtol=1e-6)
-    jax.tree.map(equal, split_layers(stacked_updates), expected)
-
-
-def values_above(model, *inputs):
-    shapes = init_shapes(model, *[jax.ShapeDtypeStruct((1, 2), jnp.int32)] * len(inputs or (1,)))
-    flat = flax.traverse_util.flatten_dict(layers_above(shapes), sep="/")
-    return {path: array.ravel().tolist() for path, array in flat.items()}
-
-
-def test_layers_are_counted_in_first_layers_heads_and_both_halves():
-    sizes = dict(max_len=8, d_model=4, num_heads=2, vocab_size=11)
-    config = ModelConfig(
-        **sizes, num_layers=3, architecture="encoder", positions="learned", num_token_types=2,
-        embedding_norm=True, output_bias=True, first_layers=(LayerConfig(local_window_size=2),),
-    )  # fmt: skip
-    counts = values_above(MaskedLanguageModel(config))
-    kernel = "attention/query_kernel"
-    assert counts[f"encoder/stack/first_layers/{kernel}"] == [3]
-    assert counts[f"encoder/stack/layers/{kernel}"] == [2, 1]
-    below = ("embedding/embedding", "positions/embedding", "embedding_norm/scale",
-             "token_type_embedding")  # fmt: skip
-    assert {counts[f"encoder/{name}"][0] for name in below} == {4}
-    above = ("kernel", "norm/scale", "encoder/final_norm/scale", "encoder/embedding/output_bias")
-    assert {counts[name][0] for name in above} == {0}
-    config = ModelConfig(
-        **sizes, num_layers=1, num_encoder_layers=2, architecture="encoder_decoder",
-        tied_embeddings=False, positions="relative",
-    )  # fmt: skip
-    counts = values_above(EncoderDecoder(config), 1, 2)
-    assert counts[f"encoder/stack/layers/{kernel}"] == [2, 1]
-    assert counts[f"decoder/stack/layers/{kernel}"] == [1]
-    assert counts["embedding/embedding"] == counts["decoder/positions/table"] == [3]
-    assert counts["embedding/output_embedding"] == counts["decoder/final_norm/scale"] == [0]
-
-
-def test_parameters_without_a_stack_have_no_layers():
-    with pytest.raises(ConfigError, match="params must have a stack of layers, got a/kernel"):
-        layers_above({"a": {"kernel": 1}})
 
 
 @pytest.mark.parametrize("config", [AdamWConfig, LionConfig])
