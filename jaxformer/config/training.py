@@ -5,15 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
-from jaxformer.config.checks import (
-    BelowOne,
-    Config,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    at_least,
-    at_most,
-)
+from jaxformer.config.checks import BelowOne, Config, PositiveFloat, PositiveInt, at_least, at_most
 
 MESH_AXES = ("data", "fsdp", "expert", "sequence", "tensor")
 """Axes of a mesh, in the order of communication between their devices, least first."""
@@ -37,9 +29,6 @@ class LoopConfig(Config):
         eval_every: number of steps between validations; the last step always has one.
         checkpoint_every: number of steps between checkpoints; the last step is always saved.
         keep_checkpoints: number of newest checkpoints to keep, in addition to the best.
-        skip_bad_steps: number of steps with an infinite or NaN loss or gradient that a run
-            tolerates, including those before a resume. Such a step still counts toward `steps`, but
-            its batch changes nothing. The first one beyond this number ends the run.
         average_decay: decay per step of an exponential moving average of the parameters,
             usually 0.999. Validation, samples and the opened run then use the average. For the
             first 1 / (1 - average_decay) steps it is the plain mean. Default: no average.
@@ -54,7 +43,6 @@ class LoopConfig(Config):
     eval_every: PositiveInt = 200
     checkpoint_every: PositiveInt = 200
     keep_checkpoints: PositiveInt = 2
-    skip_bad_steps: NonNegativeInt = 0
     average_decay: BelowOne | None = None
     log_to: tuple[Tracker, ...] = ()
 

@@ -14,7 +14,7 @@ from jaxformer.training import read_metrics
 from jaxformer.training.records import METERS
 
 _SEED = "seed"
-_SPEEDS = ("_per_second", "learning_rate", "grad_norm", "skipped_steps")
+_SPEEDS = ("_per_second", "learning_rate", "grad_norm")
 
 
 @dataclasses.dataclass(frozen=True)

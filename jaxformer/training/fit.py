@@ -63,8 +63,7 @@ def fit(
         folder: run folder, created if missing, for checkpoints/, metrics.jsonl, and what
             tensorboard and the tools of `loop.log_to` write.
             None writes nothing; such a training cannot be resumed.
-        loop: number of steps; intervals of metrics, validation and checkpoints; number of
-            non-finite steps that may be skipped.
+        loop: number of steps; intervals of metrics, validation and checkpoints.
         runner: where steps run, from `make_runner`; data-parallel over all devices when not given.
         seed: seed of the parameters and of dropout.
         callbacks: called as (step, metrics) with each record of `metrics.jsonl`, in the first
@@ -93,8 +92,7 @@ def fit(
         CheckpointError: a checkpoint is damaged or has parameters of other shapes, or another
             process is training in the folder.
         OSError: a file cannot be written.
-        TrainingError: the loss or a gradient is not finite in more than `loop.skip_bad_steps`
-            steps, or the validation loss is not finite.
+        TrainingError: the loss, a gradient or the validation loss is not finite.
 
     Example:
         >>> import numpy as np, optax

@@ -15,23 +15,20 @@ class TrainState(NamedTuple):
         step: int32, number of optimizer steps taken.
         params: parameters.
         opt_state: state of the optimizer.
-        bad_step: int32, first step that was not finite (loss or gradient) and not skipped, or -1.
-            From then on the state does not change; the host stops the run when it notices.
-        skipped_steps: int32, number of non-finite steps skipped. They count as taken, but changed
-            neither parameters nor optimizer state.
+        bad_step: int32, first step that was not finite (loss or gradient), or -1. From then on the
+            state does not change; the host stops the run when it notices.
         average: moving average of the parameters, in float32 or better, if any.
 
     Example:
         >>> state = TrainState.create({"kernel": jnp.ones(3)}, optax.sgd(0.1))
-        >>> int(state.step), int(state.bad_step), int(state.skipped_steps)
-        (0, -1, 0)
+        >>> int(state.step), int(state.bad_step)
+        (0, -1)
     """
 
     step: jax.Array
     params: Any
     opt_state: optax.OptState
     bad_step: jax.Array
-    skipped_steps: jax.Array
     average: Any = None
 
     @classmethod
@@ -53,7 +50,6 @@ class TrainState(NamedTuple):
             params=params,
             opt_state=optimizer.init(params),
             bad_step=jnp.full((), -1, jnp.int32),
-            skipped_steps=jnp.zeros((), jnp.int32),
             average=average,
         )
 

@@ -13,10 +13,8 @@ from jaxformer.errors import ConfigError
 from jaxformer.training.losses import Batch, Combine, LossFunction
 from jaxformer.training.state import TrainState
 
-METRICS = frozenset({"loss", "weight", "grad_norm", "bad_step", "skipped_steps"})
+METRICS = frozenset({"loss", "weight", "grad_norm", "bad_step"})
 """Names of the metrics of every step."""
-
-_RESERVED = METRICS | {"step", "learning_rate", "validation_loss"}  # records have these, too
 
 _RESERVED = METRICS | {"step", "learning_rate", "validation_loss"}  # records have these, too
 
@@ -27,7 +25,6 @@ def make_train_step(
     *,
     seed: int | jax.Array,
     accumulate_steps: int = 1,
-    skip_bad_steps: int = 0,
     average_decay: float | None = None,
     axis_name: str | None = None,
     combine: Combine | None = None,
@@ -44,9 +41,6 @@ def make_train_step(
         optimizer: optax transformation.
         seed: seed of dropout; each step, micro-batch and device has its own dropout key.
         accumulate_steps: number of micro-batches per batch.
-        skip_bad_steps: number of steps with a non-finite loss or gradient to skip. A skipped step
-            is counted, but leaves parameters and optimizer state unchanged. From the next such step
-            on, the state does not change at all.
         average_decay: as in `LoopConfig`, for a state with an average.
         axis_name: mapped axis of the devices that share the batch; None for no collective.
         combine: function of (params, frozen) that returns the parameters of the loss; None if
@@ -55,8 +49,8 @@ def make_train_step(
     Returns:
         A function of (state, batch), or with combine (state, batch, frozen), that returns (state,
         metrics). Metrics are scalars: "loss" (mean, nats), "weight" (number of labels), "grad_norm"
-        (before clipping), "bad_step" and "skipped_steps" (as in the new state), and those of the
-        loss.
+        (before clipping), "bad_step" (as in the new state), and those of the loss. From the first
+        step on whose loss or gradient is not finite, the state does not change.
 
     Raises:
         ConfigError: when the step is traced, the loss returns something else, or metrics of these
@@ -123,28 +117,23 @@ def make_train_step(
         finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
         # The host reads metrics some steps later; until then a NaN must not spoil the parameters.
         goes_on = state.bad_step < 0
-        healthy = finite & goes_on
-        skipped = ~finite & goes_on & (state.skipped_steps < skip_bad_steps)
         with jax.named_scope("optimizer"):
             updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
             params = optax.apply_updates(state.params, updates)
         new = state._replace(step=state.step + 1, params=params, opt_state=opt_state)
         if average_decay is not None:
             # At first the plain mean so far, so that the initial parameters leave no trace.
-            share = jnp.maximum(1 - average_decay, 1 / jnp.float32(new.step - state.skipped_steps))
+            share = jnp.maximum(1 - average_decay, 1 / jnp.float32(new.step))
             # In this form, a parameter that never changes equals its average bit for bit.
             average = jax.tree.map(lambda x, y: x + share * (y - x), state.average, new.params)
             new = new._replace(average=average)
-        new = jax.tree.map(lambda after, before: jnp.where(healthy, after, before), new, state)
-        new = new._replace(
-            step=new.step + skipped,
-            bad_step=jnp.where(goes_on & ~finite & ~skipped, state.step, state.bad_step),
-            skipped_steps=state.skipped_steps + skipped,
+        new = jax.tree.map(
+            lambda after, before: jnp.where(finite & goes_on, after, before), new, state
         )
+        new = new._replace(bad_step=jnp.where(goes_on & ~finite, state.step, state.bad_step))
         metrics = {name: value / weight for name, value in more.items()}
         metrics |= {
             "loss": loss, "weight": weight, "grad_norm": grad_norm, "bad_step": new.bad_step,
-            "skipped_steps": new.skipped_steps,
         }  # fmt: skip
         return new, metrics
 

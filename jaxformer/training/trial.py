@@ -140,8 +140,8 @@ def make_programs(make: Callable[..., Trial], loop: LoopConfig, runner: Runner) 
         trial = make_trial(make, numbers)
         step = make_train_step(
             trial.loss, trial.optimizer, seed=numbers["seed"],
-            accumulate_steps=loop.accumulate_steps, skip_bad_steps=loop.skip_bad_steps,
-            average_decay=loop.average_decay, axis_name=runner.axis_name, combine=trial.combine,
+            accumulate_steps=loop.accumulate_steps, average_decay=loop.average_decay,
+            axis_name=runner.axis_name, combine=trial.combine,
         )  # fmt: skip
         return step(state, batch, frozen)
 

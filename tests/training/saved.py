@@ -18,7 +18,6 @@ def state(step, size=7):
             params={"kernel": numbers, "bias": {"bias": -numbers[:3]}},
             opt_state=(np.int32(step), {"mean": numbers * 2}),
             bad_step=np.int32(-1),
-            skipped_steps=np.int32(0),
         )
     )
 

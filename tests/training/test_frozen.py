@@ -10,7 +10,7 @@ import pytest
 from flax import linen as nn
 
 from jaxformer.config import LoopConfig, MeshConfig, MeshRule
-from jaxformer.errors import ConfigError, TrainingError
+from jaxformer.errors import ConfigError
 from jaxformer.training import (
     Checkpoints,
     MeshRunner,
@@ -131,19 +131,6 @@ def test_merged_matrices_give_the_loss_of_the_validation(trained, base):
     step = jax.jit(make_eval_step(language_model_loss(tiny.model())))
     loss, weight = step(merge_low_rank(COMBINE(trained[1].params, base)), tiny.batch(99))
     np.testing.assert_allclose(loss / weight, trained[1].evaluation.loss, rtol=1e-5)
-
-
-def test_bad_steps_are_skipped_beside_a_base(tmp_path, base, matrices):
-    """The third and the fourth step are not finite, and only one may be skipped."""
-    whole, bad = language_model_loss(tiny.model()), [tiny.batch(n)["tokens"][0, :4] for n in (2, 3)]
-
-    def loss(params, batch, rng):
-        total, weight = whole(params, batch, rng)
-        is_bad = (batch["tokens"][:, None, :4] == np.stack(bad)[None]).all(-1).any()
-        return total + jax.numpy.where(is_bad, np.nan, 0), weight
-
-    with pytest.raises(TrainingError, match="at step 4; 1 such steps before it were skipped"):
-        train(tmp_path, base, matrices, loss=loss, skip_bad_steps=1)
 
 
 def test_frozen_and_combine_go_together(tmp_path, base, matrices):

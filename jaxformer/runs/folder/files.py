@@ -43,7 +43,7 @@ _GROWING = (
 # computed.
 _MAY_CHANGE = ("training.steps", "training.log_every", "training.eval_every",
                "training.checkpoint_every", "training.keep_checkpoints",
-               "training.skip_bad_steps", "training.log_to", "training.runner", "training.devices",
+               "training.log_to", "training.runner", "training.devices",
                "training.cpu_devices", "mesh.", "samples.", "out", "data.cache")  # fmt: skip
 
 

@@ -38,7 +38,7 @@ def require_readable(folder: pathlib.Path) -> None:
 def items_of(state: TrainState) -> dict[str, Any]:
     """Items of a checkpoint, each of which Orbax can load separately."""
     items = state._asdict()
-    meta = {name: items.pop(name) for name in ("step", "bad_step", "skipped_steps")}
+    meta = {name: items.pop(name) for name in ("step", "bad_step")}
     return {"meta": meta} | {name: item for name, item in items.items() if item is not None}
 
 

@@ -89,40 +89,26 @@ class Recorder:
         self.params = self.runner.on_one_host(params) if self.runner.has_all_params else params
 
     def check(self, metrics: Mapping[str, Any]) -> None:
-        """Raises NotFinite if a step was not finite, and no more could be skipped."""
-        values = self.select(metrics)
-        if (bad := int(values["bad_step"])) >= 0:
-            skipped = int(values["skipped_steps"])
-            before = f"; {skipped} such steps before it were skipped" if skipped else ""
-            raise NotFinite(f"loss or gradient is not finite at step {bad + 1}{before}")
+        """Raises NotFinite if a step was not finite."""
+        if (bad := int(self.select(metrics)["bad_step"])) >= 0:
+            raise NotFinite(f"loss or gradient is not finite at step {bad + 1}")
 
     def log(
         self, metrics: Sequence[Mapping[str, Any]], step: int, meters: Mapping[str, float]
     ) -> tuple[float, float]:
-        """Records the steps since the last record; returns mean loss, maybe NaN, and labels/s."""
+        """Records the steps since the last record; returns mean loss and labels/s."""
         self.check(metrics[-1])
-        steps, loop = [self.select(values) for values in metrics], self.spec.loop
-        losses, weights, norms = (
-            np.array([values[name] for values in steps]) for name in ("loss", "weight", "grad_norm")
-        )
-        healthy = np.isfinite(losses) & np.isfinite(norms)  # the same test as in the train step
-        for index in np.flatnonzero(~healthy):
-            self.progress.print_of(
-                self.name,
-                f"step {step - len(steps) + index + 1}: loss or gradient is not finite; skipped "
-                f"its batch, {int(steps[index]['skipped_steps'])} of at most {loop.skip_bad_steps}",
-            )
-        skipped, values, mean = int(steps[-1]["skipped_steps"]), dict[str, float](), math.nan
-        if healthy.any():
-            mean = float(np.average(losses[healthy], weights=weights[healthy]))
-            values = {"loss": mean, "grad_norm": float(norms[healthy][-1])}
+        steps = [self.select(values) for values in metrics]
+        weights = [values["weight"] for values in steps]
+
+        def mean(name: str) -> float:
+            return float(np.average([values[name] for values in steps], weights=weights))
+
+        values = {"loss": mean("loss"), "grad_norm": steps[-1]["grad_norm"]}
         if (schedule := self.trial.learning_rate) is not None:
-            # The optimizer does not count skipped steps.
-            values["learning_rate"] = float(schedule(max(step - skipped - 1, 0)))
-        if loop.skip_bad_steps:
-            values["skipped_steps"] = skipped
+            values["learning_rate"] = float(schedule(step - 1))
         seconds = meters["seconds_per_step"] * len(steps)
-        per_second = float(weights[np.isfinite(weights)].sum()) / seconds
+        per_second = sum(weights) / seconds
         values |= {f"{self.spec.data.unit.replace(' ', '_')}s_per_second": per_second, **meters}
         for name in sorted(steps[-1].keys() - METRICS):
             if name in values:
@@ -130,11 +116,9 @@ class Recorder:
                     f"a metric of a loss must have another name than {', '.join(values)}, got "
                     f"{name!r}; rename it"
                 )
-            if healthy.any():
-                of_loss = np.array([of_step[name] for of_step in steps])
-                values[name] = float(np.average(of_loss[healthy], weights=weights[healthy]))
+            values[name] = mean(name)
         self.record(step, values)
-        return mean, per_second
+        return values["loss"], per_second
 
     def record(self, step: int, values: dict[str, float]) -> None:
         """Writes metrics, and calls the callbacks in the first process of a job."""
