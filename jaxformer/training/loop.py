@@ -53,9 +53,8 @@ class TrainingLoop:
                 for index, checkpoints in enumerate(self.checkpoints)
             ])  # fmt: skip
         self.progress = TrainingProgress(
-            self.step, self.config.steps, unit=specs[0].data.unit, is_quiet=not is_first_process(),
-            names=[spec.name for spec in specs],
-        )  # fmt: skip
+            self.step, self.config.steps, unit=specs[0].data.unit, is_quiet=not is_first_process()
+        )
         self.runs = [
             Recorder(
                 spec=spec._replace(recipe=spec.recipe._replace(params=None, frozen=frozen)),
@@ -156,17 +155,17 @@ class TrainingLoop:
                     run.save(self.state)
         self._part_from_stopped()
 
-    def for_each(self, runs: Sequence[Recorder], act: Callable[[Recorder], T]) -> dict[str, T]:
-        """Results of a function of each run, by name; a run that diverges leaves."""
-        results = {}
+    def for_each(self, runs: Sequence[Recorder], act: Callable[[Recorder], T]) -> list[T]:
+        """Results of a function of each run; a run that diverges leaves."""
+        results = []
         for run in runs:
             try:
-                results[run.name] = act(run)
+                results.append(act(run))
             except NotFinite as error:
                 run.failure = error
                 run.leave(self.state)
                 if run.name:
-                    self.progress.leave(run.name, str(error))
+                    self.progress.print_of(run.name, str(error))
         return results
 
     def _part_from_stopped(self) -> None:
@@ -176,7 +175,8 @@ class TrainingLoop:
         for run in stopped:
             if not run.has_left:
                 run.leave(self.state)
-                self.progress.leave(run.name, f"stopped at step {self.step} by {run.stopped_by}")
+                reason = f"stopped at step {self.step} by {run.stopped_by}"
+                self.progress.print_of(run.name, reason)
 
     def must_stop(self) -> bool:
         """Whether to stop here; all hosts ask at the same places and get the same answer."""
@@ -198,9 +198,10 @@ class TrainingLoop:
         logged = self.for_each(self.training, lambda run: run.log(steps, self.step, meters))
         self._unlogged = []
         if logged:
-            losses = {name: loss for name, (loss, _) in logged.items()}
-            speed = sum(per_second for _, per_second in logged.values())
-            self.progress.update(self.step, losses, per_second=speed, meters=meter_text(meters))
+            losses, speeds = zip(*logged, strict=True)
+            self.progress.update(
+                self.step, losses, per_second=sum(speeds), meters=meter_text(meters)
+            )
 
     def _has_no_step_in_flight(self) -> bool:
         """Whether the devices have nothing to do."""
