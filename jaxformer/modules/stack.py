@@ -3,7 +3,7 @@
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -120,8 +120,11 @@ class Stack(nn.Module):
                 repeats = num_scanned // period
                 outputs.append(self._scan(block, x, group[:period], repeats, options))
                 x = outputs[-1].x  # [B, T, D]
-            outputs += self._run_layers(block, x, group[num_scanned:], options, start=num_scanned)
-            x = outputs[-1].x  # [B, T, D]
+            for layer, call in _layer_calls(
+                block, group[num_scanned:], options, remat=config.remat, start=num_scanned
+            ):
+                outputs.append(_finished(block, call(block, x), x, layer, options))
+                x = outputs[-1].x  # [B, T, D]
         weights, read = _weights_and_taps(outputs)  # [L, ...]
         # Without a cache, returning cross_cache would keep keys and values of all layers alive.
         if cache is None:
@@ -151,7 +154,9 @@ class Stack(nn.Module):
         if self.is_initializing():
             # By a scan, so that layout and values do not depend on how the layers run.
             def initialize(block: nn.Module, x: jax.Array, _: None) -> tuple[jax.Array, None]:
-                return _run_layer(block, x, layer=group[0], options={}).x, None
+                layer = group[0]
+                output = block(x, layer.context, cache=layer.cache, cross_cache=layer.cross_cache)
+                return output.x, None
 
             axes, rngs = {_STORED: 0}, {"params": True}
             names = {nn.PARTITION_NAME: "layers"}
@@ -160,31 +165,6 @@ class Stack(nn.Module):
                 metadata_params=names,
             )(block, x, None)  # fmt: skip
         return block
-
-    def _run_layers(
-        self, block: nn.Module, x: jax.Array, layers: list[LayerInputs], options: dict[str, bool],
-        *, start: int = 0, is_in_scan: bool = False,
-    ) -> list[BlockOutput]:  # fmt: skip
-        """Runs layers in sequence, with the variables of the block from place `start` on."""
-        # Split once, outside the layers; see `layer_variables`. While the model is initialized,
-        # parameters are in boxes with the names of all their axes.
-        stored = {name: tree for name, tree in block.variables.items() if name not in _SOWN}
-        variables = layer_variables(nn.unbox(stored), start, start + len(layers))
-        outputs: list[BlockOutput] = []
-        for layer, layer_tree in zip(layers, variables, strict=True):
-            # Bound to context and caches, some of whose static fields hold traced arrays.
-            run_layer = functools.partial(_run_layer, layer=layer, options=options)
-            functools.update_wrapper(run_layer, _run_layer)  # nn.tabulate needs a name
-            if self.config.remat != "none":
-                # XLA merges nothing across scan iterations, so remat does not need the barriers
-                # against CSE there, which would cost speed.
-                policy = REMAT_POLICIES[self.config.remat]
-                run_layer = nn.remat(run_layer, policy=policy, prevent_cse=not is_in_scan)
-            # Selected outside remat, so that the backward pass does not select again.
-            select = functools.partial(lambda selected, _: selected, layer_tree)
-            outputs.append(nn.map_variables(run_layer, _STORED, trans_in_fn=select)(block, x))
-            x = outputs[-1].x  # [B, T, D]
-        return outputs
 
     def _scan(
         self, block: nn.Module, x: jax.Array, pattern: list[LayerInputs], repeats: int,
@@ -202,11 +182,16 @@ class Stack(nn.Module):
             if index is not None:
                 pairs = itertools.zip_longest(pattern, caches)
                 layers = [layer.in_repeat(index, period, cache) for layer, cache in pairs]
-            outputs = self._run_layers(block, x, layers, options, is_in_scan=True)
+            outputs = []
+            for layer, call in _layer_calls(
+                block, layers, options, remat=self.config.remat, is_in_scan=True
+            ):
+                outputs.append(_finished(block, call(block, x), x, layer, options))
+                x = outputs[-1].x  # [B, T, D]
             # New keys and values of the encoder's output; the stack returns them only with a cache.
             is_new = bool(caches) and pattern[0].cross_cache is None
             memory = [output.cross_cache if is_new else None for output in outputs]
-            carry = outputs[-1].x, whole_caches(output.cache for output in outputs)
+            carry = x, whole_caches(output.cache for output in outputs)
             return carry, (_weights_and_taps(outputs), memory)  # weights and taps [P, ...]
 
         def by_repeat(variables: Any) -> Any:
@@ -226,26 +211,60 @@ class Stack(nn.Module):
         return BlockOutput(x, caches or None, cross_caches or None, weights, read)
 
 
-def _run_layer(
-    block: nn.Module, x: jax.Array, *, layer: LayerInputs, options: dict[str, bool]
+def _layer_calls(
+    block: nn.Module, layers: list[LayerInputs], options: dict[str, bool],
+    *, remat: str, start: int = 0, is_in_scan: bool = False,
+) -> Iterator[tuple[LayerInputs, Callable[[nn.Module, jax.Array], Any]]]:  # fmt: skip
+    """Each layer, and the call of the block with its variables, from place `start` on."""
+    # Split once, outside the layers; see `layer_variables`. While the model is initialized,
+    # parameters are in boxes with the names of all their axes.
+    stored = {name: tree for name, tree in block.variables.items() if name not in _SOWN}
+    variables = layer_variables(nn.unbox(stored), start, start + len(layers))
+    for layer, layer_tree in zip(layers, variables, strict=True):
+        # Bound to context and caches, some of whose static fields hold traced arrays.
+        inputs: dict[str, Any] = {
+            "context": layer.context, "cache": layer.cache, "cross_cache": layer.cross_cache,
+            **options,
+        }  # fmt: skip
+        call = functools.partial(type(block).__call__, **inputs)
+        if layer.taps is not None:
+            call = functools.partial(_call_with_taps, layer=layer, inputs=inputs)
+        functools.update_wrapper(call, call.func)  # nn.tabulate needs a name
+        # A call with a cache has no backward pass.
+        if remat != "none" and layer.cache is None:
+            # XLA merges nothing across scan iterations, so remat does not need the barriers
+            # against CSE there, which would cost speed.
+            call = nn.remat(call, policy=REMAT_POLICIES[remat], prevent_cse=not is_in_scan)
+        # Selected outside remat, so that the backward pass does not select again.
+        select = functools.partial(lambda selected, _: selected, layer_tree)
+        yield layer, nn.map_variables(call, _STORED, trans_in_fn=select)
+
+
+def _call_with_taps(
+    block: nn.Module, x: jax.Array, *, layer: LayerInputs, inputs: dict[str, Any]
 ) -> BlockOutput:
-    """Calls the block with the inputs of a layer; weights and taps get a leading layer axis."""
-    context, cache, cross_cache, number, taps = layer
-    tap = None if taps is None else LayerTaps(taps, number)
-    known: dict[str, Any] = {}
-    if tap is not None:
-        x = tap("inputs", x)
-        parameters = inspect.signature(type(block).__call__).parameters.values()
-        if any(p.name == "tap" or p.kind is p.VAR_KEYWORD for p in parameters):
-            known["tap"] = tap
-    output = block(x, context, cache=cache, cross_cache=cross_cache, **options, **known)
-    output = check_block_output(block, output, x, cache=cache)
-    if tap is not None:
-        output = output._replace(x=tap("hidden", output.x), taps=tap.values)
-        tap.check_all_found(type(block).__name__, is_custom=type(block) is not Block)
-    x = nn.with_logical_constraint(output.x, _RESIDUAL_AXES)  # [B, T, D]
-    weights = output.weights if options.get("return_weights") else None
+    """Calls the block with the taps of a layer, and adds what they read to its output."""
+    assert layer.taps is not None
+    tap = LayerTaps(layer.taps, layer.number)
+    x = tap("inputs", x)
+    parameters = inspect.signature(type(block).__call__).parameters.values()
+    if any(p.name == "tap" or p.kind is p.VAR_KEYWORD for p in parameters):
+        inputs = {**inputs, "tap": tap}
+    output = block(x, **inputs)
+    output = check_block_output(block, output, x, cache=layer.cache)
+    output = output._replace(x=tap("hidden", output.x), taps=tap.values)
+    tap.check_all_found(type(block).__name__, is_custom=type(block) is not Block)
+    return output
+
+
+def _finished(
+    block: nn.Module, output: Any, x: jax.Array, layer: LayerInputs, options: dict[str, bool]
+) -> BlockOutput:
+    """The checked output of a layer; weights and taps get a leading layer axis."""
+    output = check_block_output(block, output, x, cache=layer.cache)
+    weights = output.weights if options["return_weights"] else None
     weights, read = jax.tree.map(lambda leaf: leaf[None], (weights, output.taps))
+    x = nn.with_logical_constraint(output.x, _RESIDUAL_AXES)  # [B, T, D]
     return output._replace(x=x, weights=weights, taps=read)
 
 

@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 from einops import rearrange
 
-from jaxformer.functional.attention.block import SAVED, BlockInputs, attend_block, zero_hidden_keys
+from jaxformer.functional.attention.block import SAVED, BlockInputs, zero_hidden_keys
+from jaxformer.functional.attention.dense import attend_block
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.attention.plan import BlockLoop, plan_loops
 from jaxformer.functional.checks import Array, is_symbolic

@@ -1,17 +1,28 @@
-"""Dense attention: all weights at once, fastest for short sequences."""
+"""Dense attention: all weights of a block at once, fastest for short sequences.
+
+The derivative recomputes the weights from the scores and two numbers per query, the maximum and the
+inverse total, as that of FlashAttention does (Dao et al., 2022). Axes are those of `block.py`.
+"""
 
 import dataclasses
+import functools
+from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 from einops import rearrange
+from jax.ad_checkpoint import checkpoint_name
 
 from jaxformer.functional.attention.block import (
+    OUTPUT,
     BlockInputs,
-    attend_block,
+    StaticOptions,
     biased,
+    block_scores,
     capped,
     dot_products,
     masked,
+    product,
     softmax_factors,
     weighted_values,
     zero_blind_queries,
@@ -19,6 +30,7 @@ from jaxformer.functional.attention.block import (
 )
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.dtypes import widened
+from jaxformer.functional.linear_map import linear_map
 from jaxformer.functional.taps import LayerTaps
 
 
@@ -35,6 +47,118 @@ def dense_attention(
     if not static.return_residual:
         return output, None
     return output, rearrange(residual, "... k g t -> ... t (k g)")
+
+
+class _Saved(NamedTuple):
+    """A block, its output, and of each query the maximum and the inverse total."""
+
+    block: BlockInputs
+    output: jax.Array  # [..., g, t, v]
+    # With these two, weights are exact. The log-sum-exp would lose the number of keys where scores
+    # are far from 0.
+    maximum: jax.Array  # [..., g, t, 1]
+    inverse: jax.Array  # [..., g, t, 1]
+
+
+class Attended(NamedTuple):
+    """Output and log-sum-exp of a block, or their tangents or cotangents."""
+
+    output: jax.Array  # [..., g, t, v]
+    residual: jax.Array  # [..., g, t]
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def attend_block(static: StaticOptions, block: BlockInputs) -> Attended:
+    """Averages of the values `[..., g, t, v]`, log-sum-exp `[..., g, t]`; 0 and -inf if masked."""
+    exponentials, inverse, _, residual = softmax_factors(block_scores(static, block))
+    output = weighted_values(static, exponentials, block.value, block.keep) * inverse
+    return Attended(output, residual[..., 0])
+
+
+@attend_block.defjvp
+def _attend_block_jvp(
+    static: StaticOptions, primals: tuple[BlockInputs], tangents: tuple[BlockInputs]
+) -> tuple[Attended, Attended]:
+    block, block_dot = *primals, *tangents
+    # The gradient of the query is a product with all keys, that of the key with all queries. The
+    # forward pass needs no zeros there: they would cost a pass over the keys of a cache.
+    query = zero_blind_queries(block.query, block.mask)
+    block = block._replace(query=query, key=zero_hidden_keys(block.key, block.mask))
+    exponentials, inverse, maximum, residual = softmax_factors(block_scores(static, block))
+    output = weighted_values(static, exponentials, block.value, block.keep) * inverse
+    output = checkpoint_name(output, OUTPUT)
+    dots = linear_map(
+        functools.partial(_forward, static),
+        functools.partial(_backward, static),
+        _Saved(block, output, maximum, inverse),
+        block_dot._replace(mask=None, keep=None),
+    )
+    return Attended(output, residual[..., 0]), dots
+
+
+def _forward(static: StaticOptions, saved: _Saved, dots: BlockInputs) -> Attended:
+    """Tangents of the results for those of the inputs."""
+    # Forward mode and second derivatives are not rounded.
+    static = dataclasses.replace(static, operands=None)
+    query, key, value, bias, mask, keep = saved.block
+
+    def scores_of(query: jax.Array, key: jax.Array, bias: jax.Array | None) -> jax.Array:
+        return block_scores(static, BlockInputs(query, key, value, bias, mask))
+
+    scores, scores_dot = jax.jvp(scores_of, (query, key, bias), (dots.query, dots.key, dots.bias))
+    weights = jnp.exp(scores - saved.maximum) * saved.inverse
+    # With P the weights, the derivative of O = P V is P dV + (P * dS) V - rowsum(P * dS) O, and
+    # that of the log-sum-exp is rowsum(P * dS).
+    weighted_dot = weights * scores_dot
+    output_dot = weighted_values(static, weights, dots.value, keep)
+    output_dot += weighted_values(static, weighted_dot, value, keep)
+    residual_dot = weighted_dot.sum(axis=-1, keepdims=True)
+    return Attended(output_dot - residual_dot * saved.output, residual_dot[..., 0])
+
+
+def _backward(static: StaticOptions, saved: _Saved, cotangents: Attended) -> BlockInputs:
+    """Cotangents of the inputs for those of the results: the transpose of `_forward`."""
+    # Keys come first, `[..., s, g, t]`: on CPUs, products that contract the first axis of a large
+    # matrix take up to three times as long as others, and this order avoids them.
+    output_bar, residual_bar = cotangents
+    query, key, value, bias, mask, keep = saved.block
+    mask, keep = _keys_first(mask), _keys_first(keep)
+
+    def scores_of(products: jax.Array, bias: jax.Array | None) -> jax.Array:
+        return masked(biased(capped(static, products * static.scale), _keys_first(bias)), mask)
+
+    with jax.named_scope("rematted_computation"):  # as jax.checkpoint calls what it computes again
+        products = product(static, "...sh,...gth->...sgt", key, query)
+    scores, pull = jax.vjp(scores_of, products, bias)
+    exponentials = jnp.exp(scores - rearrange(saved.maximum, "... g t 1 -> ... 1 g t"))
+    # The weights' factor 1 / total is applied to what they multiply, which is smaller.
+    output_bar = output_bar * saved.inverse
+    # The softmax subtracts rowsum(P * dP), which is rowsum(O * dO).
+    shift = (saved.output * output_bar).sum(axis=-1) - residual_bar * saved.inverse[..., 0]
+    shift = rearrange(shift, "... g t -> ... 1 g t")
+    weights_bar = product(static, "...sv,...gtv->...sgt", value, output_bar)
+    weights = exponentials
+    if keep is not None:
+        share = jnp.where(keep, 1 / (1 - static.dropout_rate), 0)
+        weights, weights_bar = weights * share, weights_bar * share
+    products_bar, bias_bar = pull(exponentials * (weights_bar - shift))
+    value_bar = product(static, "...sgt,...gtv->...sv", weights, output_bar)
+    key_bar = product(static, "...sgt,...gth->...sh", products_bar, query)
+    # A small matrix is transposed, not the scores, which XLA would prefer.
+    key = _in_memory(rearrange(key, "... s h -> ... h s"))
+    query_bar = _in_memory(product(static, "...hs,...sgt->...hgt", key, products_bar))
+    query_bar = rearrange(query_bar, "... h g t -> ... g t h")
+    query_bar, key_bar = query_bar.astype(query.dtype), key_bar.astype(key.dtype)
+    return BlockInputs(query_bar, key_bar, value_bar, bias_bar)
+
+
+def _keys_first(array: jax.Array | None) -> jax.Array | None:
+    return None if array is None else rearrange(array, "... g t s -> ... s g t")
+
+
+def _in_memory(array: jax.Array) -> jax.Array:
+    """The array, which XLA then computes as it is, in this order of its axes."""
+    return jax.lax.optimization_barrier(array)
 
 
 def average_values(inputs: AttentionInputs, weights: jax.Array) -> jax.Array:

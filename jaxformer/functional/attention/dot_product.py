@@ -17,7 +17,7 @@ from jaxformer.functional.attention.inputs import (
     WindowSize,
     prepare_attention,
 )
-from jaxformer.functional.attention.program import compute_attention
+from jaxformer.functional.attention.program import attention_program
 from jaxformer.functional.checks import Array, check_choice, check_keywords
 from jaxformer.functional.masks.base import AnyMask
 from jaxformer.functional.masks.checks import Integers
@@ -157,7 +157,7 @@ def dot_product_attention(
         local_window_size=local_window_size, query_segment_ids=query_segment_ids,
         key_value_segment_ids=key_value_segment_ids,
     )  # fmt: skip
-    output, residual = compute_attention(inputs)
+    output, residual = attention_program(inputs)(inputs)
     return output if residual is None else (output, residual)
 
 

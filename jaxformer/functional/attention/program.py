@@ -241,8 +241,8 @@ class _Program(NamedTuple):
         return functools.partial(_FUNCTIONS[self.name], **dict(self.keywords))
 
 
-def compute_attention(inputs: AttentionInputs) -> tuple[jax.Array, jax.Array | None]:
-    """Attention by the implementation of each platform; the result is as of `Attention`."""
+def attention_program(inputs: AttentionInputs) -> Attention:
+    """The implementation for a call, or that of each platform if they differ."""
     _check_support(inputs)
     if (observed := _observed.get()) is not None:
         observed.append(_choice(inputs, platforms.default_platform()))
@@ -251,10 +251,11 @@ def compute_attention(inputs: AttentionInputs) -> tuple[jax.Array, jax.Array | N
     if len(set(programs)) > 1:
         attend = functools.partial(_attend_by_platform, programs)
     if not has_explicit_axes(*jax.tree.leaves(inputs)):
-        return attend(inputs)
+        return attend
     rows, width = explicit_spec(inputs.query)[:-1], explicit_spec(inputs.value)[-1]
     residual = PartitionSpec(*rows) if inputs.static.return_residual else None
-    return on_automatic_axes(attend, (PartitionSpec(*rows, width), residual), inputs)
+    specs = PartitionSpec(*rows, width), residual
+    return functools.partial(on_automatic_axes, attend, specs)
 
 
 def _check_support(inputs: AttentionInputs) -> None:

@@ -8,8 +8,13 @@ import jax
 from jax.sharding import PartitionSpec
 
 from jaxformer.errors import ConfigError
-from jaxformer.functional.attention.inputs import AttentionKeywords, Bias, prepare_attention
-from jaxformer.functional.attention.program import Attention, compute_attention
+from jaxformer.functional.attention.inputs import (
+    AttentionInputs,
+    AttentionKeywords,
+    Bias,
+    prepare_attention,
+)
+from jaxformer.functional.attention.program import attention_program
 from jaxformer.functional.checks import Array, check_axes, check_keywords
 from jaxformer.functional.masks.base import AnyMask
 from jaxformer.functional.masks.parts import mask_parts
@@ -96,7 +101,9 @@ def sharded_attention(
     has_no_kernel = bias is not None or inputs.dropout_rng is not None
     has_no_kernel |= bool(jax.tree.leaves((parts.window, parts.rules)))
 
-    attend: Attention = compute_attention
+    def attend(inputs: AttentionInputs) -> tuple[jax.Array, jax.Array | None]:
+        return attention_program(inputs)(inputs)
+
     if rows * heads > 1 and divides and not has_no_kernel:
         split = PartitionSpec(batch_axes, None, head_axes)
         specs: dict[str, Any] = dict.fromkeys(("query", "key", "value"), split)

@@ -1,4 +1,4 @@
-"""Attention in each head, by the library's function or a user's, and its weights.
+"""Attention functions of a user's own, and attention weights in each head.
 
 Axes are those of `layer.py`.
 """
@@ -6,7 +6,7 @@ Axes are those of `layer.py`.
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -67,50 +67,53 @@ def unwrap_partial(
     return dot_product_attention, {**keywords, **of_call}
 
 
-def attend_in_heads(
-    attention_fn: AttentionFunction, call: AttentionCall, sinks: jax.Array | None
-) -> jax.Array:
-    """Head outputs `[..., T, N, Hv]` of any attention function, beside the sinks if any."""
-    keywords = _keywords(attention_fn, call, return_residual=sinks is not None)
-    result: Any = attention_fn(call.query, call.key, call.value, **keywords)
-    rows, dtype = call.query.shape[:-1], call.query.dtype
-    shape = (*rows, call.value.shape[-1])
-    if sinks is None:
-        _check_array(attention_fn, "", result, shape, dtype)
-        return result
-    if not (isinstance(result, tuple) and len(result) == 2):
-        raise ShapeError(
-            "attention_fn with return_residual=True must return (output, residual), got "
-            f"{type(result).__name__} from {_function_name(attention_fn)}"
-        )
-    output, log_sum_exp = result
-    _check_array(attention_fn, "", output, shape, dtype)
-    _check_array(attention_fn, " as residual", log_sum_exp, rows, at_least(dtype, jnp.float32))
-    return output * _share_of_keys(sinks, log_sum_exp)[..., None].astype(dtype)
+def checked_function(attention_fn: AttentionFunction) -> AttentionFunction:
+    """A user's function, which gets what it takes and whose result is checked; the library's."""
+    if attention_fn is dot_product_attention:
+        return attention_fn
+    return functools.partial(_attend_by_user, attention_fn)
 
 
-def attend_with_weights(
+def _attend_by_user(
+    attention_fn: AttentionFunction, query: jax.Array, key: jax.Array, value: jax.Array,
+    bias: Bias | None, mask: AnyMask | None, *, return_residual: bool = False, **options: Any,
+) -> Any:  # fmt: skip
+    """Calls a user's function as `dot_product_attention` is called."""
+    call = AttentionCall(query, key, value, bias, mask, cast(AttentionKeywords, options))
+    keywords = _keywords(attention_fn, call, return_residual=return_residual)
+    result: Any = attention_fn(query, key, value, **keywords)
+    rows, dtype, output = query.shape[:-1], query.dtype, result
+    if return_residual:
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise ShapeError(
+                "attention_fn with return_residual=True must return (output, residual), got "
+                f"{type(result).__name__} from {_function_name(attention_fn)}"
+            )
+        output, residual = result
+        _check_array(attention_fn, " as residual", residual, rows, at_least(dtype, jnp.float32))
+    _check_array(attention_fn, "", output, (*rows, value.shape[-1]), dtype)
+    return result
+
+
+def weights_in_heads(
     attention_fn: AttentionFunction, call: AttentionCall, sinks: jax.Array | None,
     tap: LayerTaps | None,
-) -> tuple[jax.Array, jax.Array]:  # fmt: skip
-    """Head outputs `[..., T, N, Hv]` and weights `[..., N, T, S]`, which a tap reads and edits."""
+) -> tuple[jax.Array, jax.Array | None]:  # fmt: skip
+    """Weights `[..., N, T, S]`, which a tap reads and edits; and head outputs by edited ones."""
     is_edited = tap is not None and tap.edits("scores", "weights")
     if attention_fn is dot_product_attention:
         inputs = prepare_attention(*call[:-1], **call.options)
         weights = _softmax_weights(inputs, sinks, tap)
         weights = weights if tap is None else tap("weights", weights)
         # Reading weights does not change how the output is computed; editing them does.
-        if is_edited:
-            return average_values(inputs, weights), weights
-    elif is_edited or (tap is not None and tap.asks("scores")):
+        return weights, average_values(inputs, weights) if is_edited else None
+    if is_edited or (tap is not None and tap.asks("scores")):
         raise ConfigError(
             "scores of a custom attention_fn are not known, and its weights cannot be edited, "
             f"got {_function_name(attention_fn)}; do not request it, or use dot_product_attention"
         )
-    else:
-        weights = _weights_of_function(attention_fn, call, sinks)
-        weights = weights if tap is None else tap("weights", weights)
-    return attend_in_heads(attention_fn, call, sinks), weights
+    weights = _weights_of_function(attention_fn, call, sinks)
+    return weights if tap is None else tap("weights", weights), None
 
 
 def _softmax_weights(
@@ -137,7 +140,14 @@ def _weights_of_function(
         value=jnp.broadcast_to(identity, (*leading, num_keys, kv_heads, num_keys)),
         options={**call.options, "dropout_rate": 0.0, "dropout_rng": None},
     )  # fmt: skip
-    return rearrange(attend_in_heads(attention_fn, call, sinks), "... t n s -> ... n t s")
+    attend = functools.partial(checked_function(attention_fn), *call[:-1], **call.options)
+    output = attend() if sinks is None else beside_sinks(sinks, *attend(return_residual=True))
+    return rearrange(output, "... t n s -> ... n t s")
+
+
+def beside_sinks(sinks: jax.Array, output: jax.Array, log_sum_exp: jax.Array) -> jax.Array:
+    """Head outputs `[..., T, N, Hv]`, of which the sinks take their share."""
+    return output * _share_of_keys(sinks, log_sum_exp)[..., None].astype(output.dtype)
 
 
 def _share_of_keys(sinks: jax.Array, log_sum_exp: jax.Array) -> jax.Array:
@@ -152,15 +162,13 @@ def _share_of_keys(sinks: jax.Array, log_sum_exp: jax.Array) -> jax.Array:
 def _keywords(
     attention_fn: AttentionFunction, call: AttentionCall, *, return_residual: bool
 ) -> dict[str, Any]:
-    """Keywords with which an attention function is called, beside query, key and value."""
+    """Keywords with which a user's function is called, beside query, key and value."""
     inner = attention_fn.func if isinstance(attention_fn, functools.partial) else attention_fn
     if inner not in _TAKE_RULES_AND_POSITION_BIASES:
         call = _without_rules(call)
-    keywords = {
+    keywords: dict[str, Any] = {
         **call.options, "bias": call.bias, "mask": call.mask, "return_residual": return_residual,
     }  # fmt: skip
-    if attention_fn is dot_product_attention:
-        return keywords
     keywords = {name: v for name, v in keywords.items() if not _is_default(name, v)}
     _check_signature(attention_fn, call, keywords)
     return keywords

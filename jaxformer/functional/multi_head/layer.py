@@ -23,9 +23,10 @@ from jaxformer.functional.masks.base import AnyMask, Mask
 from jaxformer.functional.multi_head.attention_function import (
     AttentionCall,
     AttentionFunction,
-    attend_in_heads,
-    attend_with_weights,
+    beside_sinks,
+    checked_function,
     unwrap_partial,
+    weights_in_heads,
 )
 from jaxformer.functional.multi_head.cache import KVCache
 from jaxformer.functional.multi_head.cached import (
@@ -180,13 +181,17 @@ def multi_head_attention(
         call, cache = with_cached_keys(call, cache, num_tokens, in_order=in_order)
 
     # 3. Attend in each head.
-    weights = None
+    weights, attended = None, None
     if return_weights or (tap is not None and tap.asks("scores", "weights")):
-        attended, weights = attend_with_weights(attention_fn, call, params.sinks, tap)
+        weights, attended = weights_in_heads(attention_fn, call, params.sinks, tap)
         if old_cache is not None and old_cache.is_empty:
             weights = with_empty_slots(old_cache, weights)  # [..., N, T, S]
-    else:
-        attended = attend_in_heads(attention_fn, call, params.sinks)
+    if attended is None:
+        attend = functools.partial(checked_function(attention_fn), *call[:-1], **call.options)
+        if params.sinks is None:
+            attended = attend()
+        else:
+            attended = beside_sinks(params.sinks, *attend(return_residual=True))
     attended = attended if tap is None else tap("head_outputs", attended)  # [..., T, N, Hv]
 
     # 4. Merge the heads, and project them back.

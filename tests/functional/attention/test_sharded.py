@@ -12,7 +12,7 @@ from jaxformer.errors import ConfigError
 from jaxformer.functional import dot_product_attention, sharded_attention
 from jaxformer.functional.attention import sharded
 from jaxformer.functional.attention.kernels import splash
-from jaxformer.functional.attention.program import compute_attention
+from jaxformer.functional.attention.program import attention_program
 from tests.functional.attention.attention_cases import QUICK, assert_close, normal
 
 B, T = 4, 128
@@ -103,9 +103,9 @@ def test_each_device_computes_its_own_rows_and_heads(monkeypatch, mesh):
 
     def note(inputs):
         seen.append((inputs.query.shape, inputs.key.shape))
-        return compute_attention(inputs)
+        return attention_program(inputs)
 
-    monkeypatch.setattr(sharded, "compute_attention", note)
+    monkeypatch.setattr(sharded, "attention_program", note)
 
     def shapes(q=SHAPES[0], k=SHAPES[1], **options):
         attend = functools.partial(sharded_attention, **AXES, **options)

@@ -22,9 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 from einops import rearrange
 
-from jaxformer.functional.attention.block import Attended
+from jaxformer.functional.attention.dense import Attended
 from jaxformer.functional.attention.inputs import AttentionInputs
-from jaxformer.functional.attention.program import compute_attention
+from jaxformer.functional.attention.program import attention_program
 from jaxformer.functional.attention.ring.order import chunk_number
 from jaxformer.functional.dtypes import at_least, widened
 from jaxformer.functional.masks.base import And, Mask, Moved, all_rules
@@ -159,7 +159,7 @@ def _attend_chunks(
 ) -> Attended:  # fmt: skip
     """Attention of one chunk of queries to one of keys."""
     inputs = dataclasses.replace(inputs, query=query, key=key, value=value, position_bias=bias)
-    attended: Any = compute_attention(inputs)
+    attended: Any = attention_program(inputs)(inputs)
     return Attended(*attended)
 
 

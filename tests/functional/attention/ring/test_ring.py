@@ -14,7 +14,7 @@ from jaxformer.functional import (
     ring_attention,
     to_ring_order,
 )
-from jaxformer.functional.attention.program import compute_attention
+from jaxformer.functional.attention.program import attention_program
 from jaxformer.functional.attention.ring import rounds
 from tests.functional import oracle
 from tests.functional.attention.attention_cases import QUICK, assert_close, assert_same_bits, normal
@@ -161,9 +161,9 @@ def test_hidden_blocks_are_not_computed(monkeypatch):
 
     def counted(*args):
         jax.debug.callback(lambda: computed.append(1))
-        return compute_attention(*args)
+        return attention_program(*args)
 
-    monkeypatch.setattr(rounds, "compute_attention", counted)
+    monkeypatch.setattr(rounds, "attention_program", counted)
     attend = functools.partial(ring_attention, axis_name="sequence", is_causal=True)
     causal = on_ring(4, lambda arrays, options: attend(*arrays[:3], **options))
 
