@@ -32,8 +32,6 @@ def check_axes(
     *, remedy: str = "",
 ) -> dict[str, int]:  # fmt: skip
     """Checks rank and known sizes against axes like "... T D"; returns all sizes by letter."""
-    import chex  # lazy: chex would take most of this package's import time
-
     known = dict(sizes or {})
     if not hasattr(array, "shape"):
         raise ShapeError(
@@ -41,13 +39,13 @@ def check_axes(
             "make it one with jnp.asarray"
         )
     letters = axes.split()
-    try:
-        chex.assert_shape(array, tuple(... if a == "..." else known.get(a) for a in letters))
-    except AssertionError:
+    named = [letter for letter in letters if letter != "..."]  # which comes first, if at all
+    trailing = array.shape[max(0, array.ndim - len(named)) :]
+    fits = array.ndim == len(named) or ("..." in letters and array.ndim > len(named))
+    if not fits or any(known.get(a, n) != n for a, n in zip(named, trailing, strict=True)):
         rule = f"must be {describe(axes, known)}"
-        raise ShapeError(_message(argument, rule, f"shape {array.shape}", remedy)) from None
-    named = [letter for letter in letters if letter != "..."]
-    return known | dict(zip(reversed(named), reversed(array.shape), strict=False))
+        raise ShapeError(_message(argument, rule, f"shape {array.shape}", remedy))
+    return known | dict(zip(named, trailing, strict=True))
 
 
 def check_leading(argument: str, array: Array, trailing: int, leading: tuple[int, ...]) -> None:

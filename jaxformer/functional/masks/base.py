@@ -70,10 +70,6 @@ class Mask(abc.ABC):
         """Ranges outside of which no query sees a key; ignores what is traced."""
         return queries, keys
 
-    def hidden_part(self, queries: range, keys: range) -> Part:
-        """Ranges outside of which every query sees every key; ignores what is traced."""
-        return queries, keys
-
     def __and__(self, other: "AnyMask") -> "Mask":
         return And((self, as_rule(other)))
 
@@ -115,10 +111,9 @@ class And(Mask):
         return functools.reduce(operator.and_, (rule.allows(tile) for rule in self.rules))
 
     def visible_part(self, queries: range, keys: range) -> Part:
-        return _common((rule.visible_part for rule in self.rules), queries, keys)
-
-    def hidden_part(self, queries: range, keys: range) -> Part:
-        return hull(rule.hidden_part(queries, keys) for rule in self.rules)
+        for rule in self.rules * 2:  # fewer queries may see fewer keys by an earlier rule
+            queries, keys = rule.visible_part(queries, keys)
+        return queries, keys
 
 
 @static_numbers
@@ -134,10 +129,15 @@ class Or(Mask):
         return functools.reduce(operator.or_, (rule.allows(tile) for rule in self.rules))
 
     def visible_part(self, queries: range, keys: range) -> Part:
-        return hull(rule.visible_part(queries, keys) for rule in self.rules)
-
-    def hidden_part(self, queries: range, keys: range) -> Part:
-        return _common((rule.hidden_part for rule in self.rules), queries, keys)
+        parts = [rule.visible_part(queries, keys) for rule in self.rules]
+        parts = [part for part in parts if all(part)]
+        if not parts:
+            return range(0), range(0)
+        queries, keys = (
+            range(min(part.start for part in ranges), max(part.stop for part in ranges))
+            for ranges in zip(*parts, strict=True)
+        )
+        return queries, keys
 
 
 @static_numbers
@@ -151,12 +151,6 @@ class Not(Mask):
 
     def allows(self, tile: Tile) -> jax.Array:
         return ~self.rule.allows(tile)
-
-    def visible_part(self, queries: range, keys: range) -> Part:
-        return self.rule.hidden_part(queries, keys)
-
-    def hidden_part(self, queries: range, keys: range) -> Part:
-        return self.rule.visible_part(queries, keys)
 
 
 @static_numbers
@@ -215,25 +209,6 @@ def all_rules(*masks: AnyMask | None) -> Mask | None:
 def _flat(rules: Iterable[Mask]) -> Iterator[Mask]:
     for rule in rules:
         yield from rule.rules if isinstance(rule, And) else (rule,)
-
-
-def hull(parts: Iterable[Part]) -> Part:
-    """The smallest ranges around all parts that are not empty; empty without any."""
-    parts = [part for part in parts if all(part)]
-    if not parts:
-        return range(0), range(0)
-    queries, keys = (
-        range(min(part.start for part in ranges), max(part.stop for part in ranges))
-        for ranges in zip(*parts, strict=True)
-    )
-    return queries, keys
-
-
-def _common(narrow: Iterable[Callable[[range, range], Part]], queries: range, keys: range) -> Part:
-    """The ranges that all functions leave of these."""
-    for function in [*narrow] * 2:  # fewer queries may see fewer keys by an earlier rule
-        queries, keys = function(queries, keys)
-    return queries, keys
 
 
 def not_in_cache(what: str) -> ShapeError:

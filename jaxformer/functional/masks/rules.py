@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import Array, as_array, check_broadcast, check_dtype, is_int
-from jaxformer.functional.masks.base import Mask, Or, Part, Sizes, hull, not_in_cache
+from jaxformer.functional.masks.base import Mask, Or, Part, Sizes, not_in_cache
 from jaxformer.functional.masks.checks import (
     Integers,
     read_lengths,
@@ -66,18 +66,6 @@ class Window(Mask):
             stop = min(stop, queries.stop + self.offset + self.right)
         return queries, range(start, stop)
 
-    def hidden_part(self, queries: range, keys: range) -> Part:
-        if not isinstance(self.offset, int):
-            return queries, keys
-        parts = []
-        if self.left is not None:
-            before = min(keys.stop, queries.stop - 1 + self.offset - self.left)
-            parts.append((queries, range(keys.start, before)))
-        if self.right is not None:
-            after = max(keys.start, queries.start + 1 + self.offset + self.right)
-            parts.append((queries, range(after, keys.stop)))
-        return hull(parts)
-
 
 @static_numbers
 class Causal(Window):
@@ -133,14 +121,6 @@ class Lengths(Mask):
         if isinstance(self.keys, int):
             keys = range(keys.start, min(keys.stop, self.keys))
         return queries, keys
-
-    def hidden_part(self, queries: range, keys: range) -> Part:
-        parts = []
-        if self.queries is not None:
-            parts.append((_beyond(self.queries, queries), keys))
-        if self.keys is not None:
-            parts.append((queries, _beyond(self.keys, keys)))
-        return hull(parts)
 
 
 @static_numbers
@@ -262,13 +242,6 @@ class Rule(Mask):
         if not (isinstance(limits, tuple) and len(limits) == 2 and all(map(is_int, limits))):
             raise ShapeError(f"key_range of Rule must return (first, after the last), got {limits}")
         return queries, range(max(keys.start, limits[0]), min(keys.stop, limits[1]))
-
-
-def _beyond(length: Integers, positions: range) -> range:
-    """Positions at or beyond a length; all of them if it is traced."""
-    if not isinstance(length, int):
-        return positions
-    return range(max(positions.start, length), positions.stop)
 
 
 def _all_of(tile: Tile) -> jax.Array:

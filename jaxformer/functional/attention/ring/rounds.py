@@ -196,10 +196,20 @@ def plan_blocks(
     for chunks in np.ndindex(*numbers.shape):
         queries, keys = (range(chunk * length, (chunk + 1) * length) for chunk in chunks)
         if all(And((window, rules)).visible_part(queries, keys)):
-            by_window, by_rules = (all(r.hidden_part(queries, keys)) for r in (window, rules))
-            kind = _BlockKind(by_window, by_rules, by_window and queries == keys)
+            is_cut = _cuts(window, queries, keys)
+            kind = _BlockKind(is_cut, bool(rules.rules), is_cut and queries == keys)
             numbers[chunks] = kinds.setdefault(kind, len(kinds) + 1)
     return [*kinds], jnp.where(_may_be_visible(mask, num_chunks, length), numbers, 0)
+
+
+def _cuts(window: Window, queries: range, keys: range) -> bool:
+    """Whether a window may hide a part of a block."""
+    if not isinstance(window.offset, int):
+        return True
+    least, most = keys.start - queries[-1] - window.offset, keys[-1] - queries.start - window.offset
+    return (window.left is not None and least < -window.left) or (
+        window.right is not None and most > window.right
+    )
 
 
 def _mask_of_block(
@@ -213,10 +223,11 @@ def _mask_of_block(
     return all_rules(window, rules)
 
 
-def _other_rules(mask: MaskParts) -> Mask:
+def _other_rules(mask: MaskParts) -> And:
     """All rules but the window."""
     segments = () if mask.segments is None else (mask.segments,)
-    return And((mask.lengths, *segments, *mask.rules))
+    are_all_real = mask.lengths.queries is None and mask.lengths.keys is None
+    return And((*(() if are_all_real else (mask.lengths,)), *segments, *mask.rules))
 
 
 def _may_be_visible(mask: MaskParts, num_chunks: int, length: int) -> jax.Array:
