@@ -4,8 +4,9 @@ To read the folder, start at `linear`, `normalization`, `feed_forward` and `embe
 functions check their arguments by `checks` and then compute. `pooling` is one function more;
 `losses` and `experts` build on logits and feed-forward layers. `positions` and `masks` say where
 tokens are, and which keys a query attends to. `attention` is read from `dot_product` to `inputs`
-(checks), `program` (which implementation), `block` (the mathematics), `dense` (one block) and
-`chunked` (many, by `plan`); its other files are for kernels and meshes. `multi_head` is the layer
+(checks), `program` (which implementation), `block` (the parts of the mathematics), `dense` (one
+block, and its derivative) and `chunked` (many blocks, by `plan`); its other files are for kernels
+and meshes. `multi_head` is the layer
 around it, with its caches. `dtypes`, `taps`, `platforms`, `sharding`, `static_numbers` and
 `linear_map` serve all of them.
 
