@@ -6,9 +6,8 @@ functions check their arguments by `checks` and then compute. `pooling` is one f
 tokens are, and which keys a query attends to. `attention` is read from `dot_product` to `inputs`
 (checks), `program` (which implementation), `block` (the parts of the mathematics), `dense` (one
 block, and its derivative) and `chunked` (many blocks, by `plan`); its other files are for kernels
-and meshes. `multi_head` is the layer
-around it, with its caches. `dtypes`, `taps`, `platforms`, `sharding`, `static_numbers` and
-`linear_map` serve all of them.
+and meshes. `multi_head` is the layer around it, with its caches. `dtypes`, `taps`, `platforms`,
+`sharding`, `static_numbers` and `linear_map` serve all of them.
 
 Dtypes. The first array of data decides: hidden states, logits, a query, or the table of `embed`.
 Results have its dtype; those of logits, losses, pooling and attention weights are float32. Softmax,

@@ -10,7 +10,7 @@ from flax import linen as nn
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional import platforms
-from jaxformer.models.decoder import computation_dtype, init_cache
+from jaxformer.models.cache import computation_dtype, init_cache
 from jaxformer.models.encoder_decoder import EncoderDecoder
 from jaxformer.models.transformer import Transformer, TransformerOutput
 from jaxformer.models.transformer_inputs import TransformerInputs

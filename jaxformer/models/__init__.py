@@ -2,16 +2,16 @@
 
 from jaxformer.functional.taps import Taps
 from jaxformer.models.attention_map import AttentionMap
+from jaxformer.models.cache import init_cache
 from jaxformer.models.classifier import SequenceClassifier
 from jaxformer.models.contexts import AttentionFunctions
-from jaxformer.models.decoder import Decoder, init_cache
 from jaxformer.models.encoder import Encoder, MaskedLanguageModel, PooledEncoder
 from jaxformer.models.encoder_decoder import (
     EncoderDecoder,
     EncoderDecoderInputs,
     EncoderDecoderOutput,
 )
-from jaxformer.models.transformer import Transformer, TransformerOutput
+from jaxformer.models.transformer import Decoder, Transformer, TransformerOutput
 from jaxformer.models.transformer_inputs import TransformerInputs
 
 __all__ = [

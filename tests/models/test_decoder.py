@@ -2,18 +2,23 @@
 
 import dataclasses
 import functools
+import pathlib
+import traceback
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxformer
+from jaxformer.functional.attention import dense
 from jaxformer.models import Decoder, init_cache
 from tests import option_sets
 from tests.models.compiled import apply, assert_decodes
 from tests.option_sets import VOCAB
 
 LENGTH, CAPACITY = 7, 13
+PACKAGE = str(pathlib.Path(jaxformer.__file__).parent)
 TOKENS = np.asarray(jax.random.randint(jax.random.key(2), (3, LENGTH), 0, VOCAB))
 
 
@@ -117,3 +122,21 @@ def test_bfloat16_computes_in_bfloat16_and_keeps_parameters_float32(model):
     cache = init_cache(narrow.config, 3, CAPACITY)
     step = jax.eval_shape(functools.partial(apply, narrow), params, TOKENS, cache=cache)
     assert step.hidden.dtype == step.cache[0].key.dtype == jnp.bfloat16
+
+
+def test_nine_functions_lead_from_a_call_to_the_softmax(monkeypatch):
+    ways = []
+
+    def softmax(scores):
+        frames = traceback.extract_stack()[:-1]
+        ways.append([frame for frame in frames if frame.filename.startswith(PACKAGE)])
+        return softmax_factors(scores)
+
+    softmax_factors = dense.softmax_factors
+    monkeypatch.setattr(dense, "softmax_factors", softmax)
+    decoder = Decoder(option_sets.BASE)
+    shapes = jax.eval_shape(decoder.init_params, jax.random.key(0))
+    jax.eval_shape(lambda params: decoder.apply({"params": params}, TOKENS), shapes)
+    way = ways[-1]
+    assert (way[0].name, way[-1].name) == ("__call__", "attend_block")
+    assert len(way) == 9 and len({frame.filename for frame in way}) == 7

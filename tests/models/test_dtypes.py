@@ -14,7 +14,7 @@ from jaxformer.models import (
     SequenceClassifier,
     init_cache,
 )
-from jaxformer.models.decoder import computation_dtype
+from jaxformer.models.cache import computation_dtype
 from tests import numpy_transformer, option_sets
 
 SIZES = {"vocab_size": 11, "max_len": 8, "num_layers": 2, "d_model": 8, "num_heads": 2}

@@ -1,65 +1,15 @@
-"""Decoder, a causal language model, and its key/value caches."""
+"""Key/value caches of a model, and the dtype that it computes in."""
 
-from typing import Any, Unpack
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from einops import repeat
 
 from jaxformer.config import LayerConfig, ModelConfig
-from jaxformer.errors import ConfigError
 from jaxformer.functional.checks import static_bool
 from jaxformer.functional.multi_head import KVCache, WindowCache
-from jaxformer.models.transformer import Transformer, TransformerOutput
-from jaxformer.models.transformer_inputs import TransformerInputs
 from jaxformer.modules.stacked_layers import Cache, LayerCache, ScannedCache
-
-
-class Decoder(Transformer):
-    """A causal `Transformer` with logits: every token attends to itself and to earlier tokens.
-
-    Takes the arguments of `Transformer`; `config` has architecture "decoder". For a prefix language
-    model, pass causal=False and a mask that is causal outside the prefix.
-
-    Raises:
-        ConfigError: the config has another architecture, or num_classes.
-
-    References:
-        Vaswani et al., "Attention Is All You Need", 2017; Radford et al., "Language Models are
-        Unsupervised Multitask Learners", 2019.
-
-    Example:
-        >>> config = ModelConfig(vocab_size=11, max_len=8, num_layers=2, d_model=4, num_heads=2)
-        >>> model, tokens = Decoder(config), jnp.array([[1, 2, 3]])
-        >>> variables = jax.jit(model.init)(jax.random.key(0), tokens)
-        >>> model.apply(variables, tokens).logits.shape
-        (1, 3, 11)
-    """
-
-    causal: bool = True
-
-    def setup(self) -> None:
-        """Checks the architecture, and creates the submodules."""
-        self._require_architecture("decoder", "a Decoder")
-        if self.config.num_classes is not None:
-            raise ConfigError(
-                "a Decoder predicts tokens, got num_classes="
-                f"{self.config.num_classes}; remove it, or use a SequenceClassifier"
-            )
-        super().setup()
-
-    def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
-        """Logits of the next token at every position.
-
-        Args:
-            tokens: integer `[B, T]`.
-            **inputs: as in `TransformerInputs`.
-
-        Returns:
-            Logits `[B, T, V]`, the cache, the weights and the hidden states.
-        """
-        output = self.hidden_states(tokens, **inputs)
-        return output._replace(logits=self.logits(output.hidden))
 
 
 def computation_dtype(config: ModelConfig, params: Any) -> jnp.dtype:
