@@ -29,7 +29,7 @@ _FILES = ("files", "tokens", "conversations", "pairs", "labelled")
 READERS = {
     "paths": _FILES,
     "validation_paths": ("python", *_FILES),
-    "validation_fraction": ("python", "files", "conversations", "pairs", "labelled"),
+    "validation_fraction": ("python", *_FILES),
     "field": ("files",),
     "cache": ("python", *_FILES),
     "packing": ("python", "files", "tokens"),
