@@ -79,9 +79,11 @@ def train(size: Size) -> Losses:
     """Trains every kind of positions in each seed, and tests it at all lengths."""
     tokens = text.build_stream(text.python_documents(), text.byte_tokenizer()).tokens
     start = len(tokens) * 9 // 10
-    training = text.build_stream(tokens[:start])
+    whole = np.zeros(1, np.int64)  # no document begins within
+    training = text.TokenStream(tokens[:start], whole)
     tested = [(factor * size.length, size.batch_size // factor) for factor in size.factors]
-    test = text.build_stream(tokens[start:][: 16 * size.length * size.test_windows + 1])
+    tested_tokens = tokens[start:][: 16 * size.length * size.test_windows + 1]
+    test = text.TokenStream(tested_tokens, whole)
 
     def validation() -> Mapping[str, Any]:
         return {

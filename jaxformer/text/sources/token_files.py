@@ -20,7 +20,6 @@ _HEADERS = {20240520: (1, "<u2"), 20240801: (7, "<u4")}
 
 _CHUNK = 2**22  # tokens read at a time
 _LAYOUT = 12  # version of what is remembered
-_MAX_ID = 2**31 - 1  # tokens on devices are int32
 _SAMPLE = 2**16  # numbers from which wider ones are told
 
 
@@ -153,9 +152,9 @@ def _check(files: TokenFiles, tokenizer: Tokenizer) -> tuple[np.ndarray, dict[st
             "the tokenizer; save the tokens as .npy of a wider type"
         )
     digest = hashlib.sha256(files.tokens.dtype.str.encode())
-    ends, size, num_bytes = [np.zeros(0, np.int64)], 0, 0
+    ends, size, num_bytes = list[np.ndarray](), 0, 0
     for tokens, state in zip(files.arrays, files.states, strict=True):
-        for begin, chunk in checked_chunks(tokens, vocab_size, f"'{state.path}'"):
+        for begin, chunk in _checked_chunks(tokens, vocab_size, state.path):
             digest.update(np.ascontiguousarray(chunk).data)
             if end is not None:
                 ends.append(np.flatnonzero(chunk == end) + size + begin)
@@ -165,35 +164,22 @@ def _check(files: TokenFiles, tokenizer: Tokenizer) -> tuple[np.ndarray, dict[st
     record = {
         "num_bytes": None if lengths is None else num_bytes, "fingerprint": digest.hexdigest()
     }  # fmt: skip
-    return document_starts(np.concatenate(ends), size), record
+    # A document starts after each end of another, except after the last token.
+    starts = np.concatenate([np.zeros(1, np.int64), *(part + 1 for part in ends)])
+    return starts[: np.searchsorted(starts, size)], record
 
 
-def checked_chunks(
-    tokens: np.ndarray | JoinedArray, vocab_size: int | None, name: str
+def _checked_chunks(
+    tokens: np.ndarray, vocab_size: int, path: str
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Checks tokens in constant memory; yields chunks, each with the index where it begins."""
     for begin in range(0, tokens.size, _CHUNK):
         chunk = np.asarray(tokens[begin : begin + _CHUNK])
-        require_token_ids(chunk, vocab_size, name, begin)
+        if chunk.min() < 0 or chunk.max() >= vocab_size:
+            index = int(np.flatnonzero((chunk < 0) | (chunk >= vocab_size))[0])
+            raise DataError(
+                f"tokens must be at least 0 and less than the tokenizer's vocab_size={vocab_size}, "
+                f"got {chunk[index]} at index {begin + index} of '{path}'; use the tokenizer of "
+                "the tokens"
+            )
         yield begin, chunk
-
-
-def require_token_ids(ids: np.ndarray, vocab_size: int | None, name: str, start: int = 0) -> None:
-    """Raises DataError for the first token that is negative or not in the vocabulary."""
-    if not ids.size:
-        return
-    most = _MAX_ID if vocab_size is None else vocab_size - 1
-    if ids.min() >= 0 and ids.max() <= most:
-        return
-    index = int(np.flatnonzero((ids < 0) | (ids > most))[0])
-    of = "2**31" if vocab_size is None else f"the tokenizer's vocab_size={vocab_size}"
-    raise DataError(
-        f"tokens must be at least 0 and less than {of}, got {ids[index]} at index {start + index} "
-        f"of {name}; " + ("correct it" if vocab_size is None else "use the tokenizer of the tokens")
-    )
-
-
-def document_starts(ends: np.ndarray, size: int) -> np.ndarray:
-    """Starts of documents: int64 [documents], 0 and after each end except the last token."""
-    starts = np.concatenate([np.zeros(1, np.int64), ends + 1])
-    return starts[: np.searchsorted(starts, size)]

@@ -25,10 +25,12 @@ def groups_of_size(
 
 
 def require_texts(texts: Sequence[str]) -> None:
-    """Raises DataError for a bare string, and for text that is not valid Unicode."""
+    """Raises DataError for a bare string, and for what is no text, or not valid Unicode."""
     if isinstance(texts, str):
         raise DataError(f"texts must be a list of strings, got {texts[:20]!r}; pass [text]")
     for text in texts:
+        if not isinstance(text, str):
+            raise DataError(f"texts must be strings, got {text!r:.40}; leave it out, or convert it")
         try:
             text.encode()
         except UnicodeEncodeError as error:

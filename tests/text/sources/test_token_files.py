@@ -128,7 +128,7 @@ def test_second_pass_reads_nothing(tmp_path, monkeypatch):
     path, cache = write(tmp_path / "a.bin", TOKENS), tmp_path / "cache"
     first = check(path, cache)
     assert isinstance(first.offsets, np.memmap)
-    monkeypatch.setattr(token_files, "checked_chunks", None)
+    monkeypatch.setattr(token_files, "_checked_chunks", None)
     again = check(path, cache)
     np.testing.assert_array_equal(again.tokens, first.tokens)
     np.testing.assert_array_equal(again.offsets, first.offsets)
@@ -141,7 +141,7 @@ def test_other_tokens_and_other_tokenizers_are_checked_anew(tmp_path, monkeypatc
     write(path, [*TOKENS[:-1], END])
     os.utime(path, ns=(0, 0))
     assert check(path, cache).fingerprint != first.fingerprint
-    monkeypatch.setattr(token_files, "checked_chunks", None)
+    monkeypatch.setattr(token_files, "_checked_chunks", None)
     with pytest.raises(TypeError):  # it is read
         check(path, cache, with_special_tokens(BYTES, ["<|mask|>"]))
 
