@@ -162,23 +162,21 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
     )  # fmt: skip
 
 
-def settings_that_fit(plan: Plan, utilization: float) -> list[tuple[Plan, dict[str, Any]]]:
-    """Up to three settings that fit, fastest first: more remat, micro-batches or fsdp.
+def settings_that_fit(plan: Plan) -> list[tuple[Plan, dict[str, Any]]]:
+    """Up to three settings that fit, nearest first: more remat, then micro-batches, then fsdp.
 
     Only settings that are estimated to fit are planned, and at most four, since each is compiled
     for a TPU.
 
     Args:
         plan: a plan that does not fit.
-        utilization: fraction of the peak that matrix products reach.
 
     Returns:
         Plans that fit, each with its changed settings by key.
     """
     tried = itertools.islice(_estimated_to_fit(plan), _MOST_COMPILED)
     plans = [(_plan(_with(plan.config, changes), plan.place), changes) for changes in tried]
-    fitting = [(candidate, changes) for candidate, changes in plans if candidate.fits]
-    return sorted(fitting, key=lambda setting: setting[0].step_seconds(utilization))[:3]
+    return [(candidate, changes) for candidate, changes in plans if candidate.fits][:3]
 
 
 def _estimated_to_fit(plan: Plan) -> Iterator[dict[str, Any]]:

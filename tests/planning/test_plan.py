@@ -31,6 +31,21 @@ def with_memory(num_bytes):
     return dataclasses.replace(H100, memory=num_bytes * 4 // 3)
 
 
+def test_settings_that_fit_are_found_nearest_first():
+    plan = make_plan(config(), with_memory(10**9), num_devices=8)
+    assert plan.fits
+    state = plan.needs.total - plan.needs.activations
+    tried = []
+    for available in (plan.needs.total - 1, state * 2 // 3):
+        settings = settings_that_fit(make_plan(config(), with_memory(available), num_devices=8))
+        assert 1 <= len(settings) <= 3
+        assert all(fitting.needs.total <= fitting.available for fitting, _ in settings)
+        tried.append([changes for _, changes in settings])
+    assert tried[0][0] == {"model.remat": "dots"}
+    assert tried[1][0] == {"model.remat": "full", "mesh.fsdp": 2}
+    assert settings_that_fit(make_plan(config(), with_memory(1000), num_devices=8)) == []
+
+
 def test_bounds_follow_from_the_peaks():
     plan = make_plan(config(mesh=MeshConfig(fsdp=2)), H100, num_devices=8)
     assert plan.sizes == dict.fromkeys(plan.sizes, 1) | {"data": 4, "fsdp": 2}
@@ -49,7 +64,7 @@ def test_data_axis_that_is_set_is_part_of_what_fits():
     plan = make_plan(config(mesh=mesh), H100, num_devices=8)
     needed = plan.needs.parameters + plan.needs.gradients + plan.needs.optimizer
     small_plan = make_plan(config(mesh=mesh), with_memory(needed // 2), num_devices=8)
-    (fitting, changes), *_ = settings_that_fit(small_plan, 0.4)
+    (fitting, changes), *_ = settings_that_fit(small_plan)
     assert fitting.fits and changes["mesh.data"] * changes["mesh.fsdp"] == 8
 
 

@@ -65,6 +65,7 @@ def test_settings_that_are_not_supported_stay_with_a_run(refused, tmp_path):
     assert written["typical_p"] == 0.9
     runs.convert(refused, tmp_path / "without", ignore=("typical_p",))
     assert runs.open_run(tmp_path / "without").generate(TEXT, max_new_tokens=2)
+    runs.convert(refused, tmp_path / "model.safetensors")
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def plan(
     if estimate.fits:
         return
     texts = []
-    for setting, changes in planning.settings_that_fit(estimate, utilization):
+    for setting, changes in planning.settings_that_fit(estimate):
         words = " ".join(f"--{key.replace('_', '-')} {new}" for key, new in changes.items())
         total = setting.needs.total if setting.compiled is None else setting.compiled.total
         texts.append(f"{words}: {readable_bytes(total)}, {_speed(setting, utilization)}")
