@@ -150,15 +150,6 @@ def test_beam_search_gathers_every_leaf_of_the_cache():
                 )
 
 
-def test_beam_search_eager_equals_jit():
-    tables, start = random_tables(15, 2, 3), np.arange(2)
-    options = {"beam_size": 2, "max_new_tokens": 2, "num_best": 2}
-    search = searcher(**options)
-    with jax.disable_jit():
-        eager = search(tables, start)
-    chex.assert_trees_all_close(eager, search(tables, start), rtol=1e-6)
-
-
 def constant(logits, beam_size, batch=1, dtype=jnp.float32, **options):
     """Searches with the same logits at every step."""
 

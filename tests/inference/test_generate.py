@@ -195,14 +195,6 @@ def test_prompt_and_new_tokens_may_fill_the_context(params, full_logits):
     assert continue_(params, [prompt], new=4) == [greedy(full_logits, prompt, 4)]
 
 
-def test_raw_keys_are_keys(params):
-    typed, raw = (
-        continue_(params, [[1], [2, 3]], new=3, sampling=SamplingConfig(temperature=1.0), rng=rng)
-        for rng in (jax.random.key(7), jax.random.PRNGKey(7))
-    )
-    assert typed == raw
-
-
 def test_nan_logits_are_reported_by_step_and_row():
     """The embedding of a token that is generated on the way is NaN."""
     model = Decoder(dataclasses.replace(CONFIG, tied_embeddings=False))

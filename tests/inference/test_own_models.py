@@ -11,7 +11,6 @@ from flax import linen as nn
 from jaxformer.config import BeamSearchConfig, ModelConfig, SamplingConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.inference import generate, generate_stream, translate, translate_stream
-from jaxformer.inference.decodable import with_automatic_attention
 from jaxformer.models import Decoder, Encoder, EncoderDecoder, Transformer
 from tests.inference import random_translators
 from tests.inference.by_hand import greedy, next_logits
@@ -124,13 +123,6 @@ def test_own_encoder_decoder_generates_and_translates_as_its_full_pass_would():
         greedy(lambda t, s=source: full_logits(SEPARATE, s, t)[-1], [START], NEW)
         for source in sources
     ]
-
-
-def test_attention_of_an_own_module_is_chosen_anew_for_decoding():
-    chunked = dataclasses.replace(SEPARATE, attention_implementation="chunked")
-    model = with_automatic_attention(Translator(chunked))
-    assert isinstance(model, Translator)
-    assert model.config == dataclasses.replace(chunked, attention_implementation="auto")
 
 
 class LostCache(Subclass):

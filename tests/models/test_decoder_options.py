@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from einops import rearrange
 
-from jaxformer.config import ModelConfig, RelativeConfig, RotaryConfig, load_config
+from jaxformer.config import ModelConfig, RelativeConfig, load_config
 from jaxformer.errors import DataError
 from jaxformer.functional import dot_product_attention
 from jaxformer.models import Decoder, init_cache
@@ -156,20 +155,3 @@ def test_learned_position_beyond_the_table_is_nan_not_another_row():
     output = apply(decoder, params, TOKENS[:2, :1], positions=jnp.array([[0], [16]]))
     assert bool(jnp.isfinite(output.logits[0]).all())
     assert bool(jnp.isnan(output.logits[1]).all())
-
-
-def test_rotary_layouts_are_one_with_the_features_of_queries_and_keys_in_another_order():
-    """Pairs 2i and 2i + 1 are i and i + H/2 once the even features come before the odd ones."""
-    interleaved = Decoder(dataclasses.replace(SMALL, positions=RotaryConfig(layout="interleaved")))
-    params = option_sets.random_params(interleaved.config)
-
-    def reorder(path, leaf):
-        if not path[-1].key.startswith(("query_", "key_")):
-            return leaf
-        return rearrange(leaf, "... (n i two) -> ... (n two i)", n=SMALL.num_heads, two=2)
-
-    half = Decoder(dataclasses.replace(SMALL, positions=RotaryConfig(layout="half")))
-    reordered = jax.tree_util.tree_map_with_path(reorder, params)
-    logits = apply(interleaved, params, TOKENS).logits
-    np.testing.assert_allclose(apply(half, reordered, TOKENS).logits, logits, atol=1e-5)
-    assert not np.allclose(apply(half, params, TOKENS).logits, logits, atol=1e-3)

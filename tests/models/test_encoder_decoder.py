@@ -92,13 +92,6 @@ def test_encoder_decoder_equals_a_float64_reference(model):
         np.testing.assert_allclose(result, reference_weights, rtol=0, atol=1e-5)
 
 
-def test_asking_for_weights_changes_no_bit_of_the_logits(model):
-    model, params, output = model
-    plain = apply(model, params, SOURCE, TOKENS, **LENGTHS)
-    assert plain.encoder_weights is None and plain.decoder_weights is None
-    np.testing.assert_array_equal(plain.logits, output.logits)
-
-
 @pytest.mark.essential
 def test_what_padding_holds_changes_no_bit(model):
     model, params, _ = model
@@ -183,50 +176,30 @@ def test_hidden_states_are_what_the_logits_are_made_from():
     np.testing.assert_allclose((hidden @ table.T)[IS_REAL], expected[IS_REAL], rtol=0, atol=1e-5)
 
 
-@pytest.fixture(scope="module")
-def gradients():
-    """By all parameters, of one number for every target position, where each has its own token.
-
-    Through scanned stacks that recompute; the number is a random combination of the logits.
-    """
+@pytest.mark.thorough
+def test_gradients_equal_finite_differences():
+    """Along one direction in the space of all parameters; scanned stacks recompute."""
     looped = EncoderDecoder(dataclasses.replace(BASE, **VARIANTS["modern"]))
     config = dataclasses.replace(looped.config, layer_execution="scan", remat="dots")
     params = reference.draw_params(looped, SOURCE, TOKENS)
-    inputs = np.arange(S)[None], np.arange(T)[None]
-    lengths = {"source_lengths": np.array([4]), "lengths": np.array([T - 1])}
-    chosen = RNG.standard_normal((T, VOCAB))
+    exact, rng = reference.float64(params), np.random.default_rng(4)
+    direction = jax.tree.map(lambda leaf: rng.standard_normal(leaf.shape), exact)
+    factors = rng.standard_normal((B, T, VOCAB)) * IS_REAL[..., None]
 
     @compiled
-    def jacobian(model, params):
-        def values(params):
-            logits = model.apply({"params": params}, *inputs, **lengths).logits
-            return (logits[0] * chosen).sum(-1)
+    def gradient(model, params):
+        def total(params):
+            output = model.apply({"params": params}, SOURCE, TOKENS, **LENGTHS)
+            return (output.logits * factors).sum()
 
-        return jax.jacrev(values)(params)
-
-    def expected(params):
-        logits, _ = reference.encoder_decoder(looped.config, params, *inputs, **lengths)
-        return (logits[0] * chosen).sum(-1)
-
-    jacobians = jax.device_get(jacobian(EncoderDecoder(config), params))
-    return jacobians, reference.float64(params), expected
-
-
-@pytest.mark.thorough
-def test_gradients_equal_finite_differences(gradients):
-    """Along one direction in the space of all parameters."""
-    jacobians, params, expected = gradients
-    rng = np.random.default_rng(4)
-    direction = jax.tree.map(lambda leaf: rng.standard_normal(leaf.shape), params)
+        return jax.grad(total)(params)
 
     def moved(distance):
-        return expected(jax.tree.map(lambda a, b: a + distance * b, params, direction))
+        there = jax.tree.map(lambda a, b: a + distance * b, exact, direction)
+        logits, _ = reference.encoder_decoder(config, there, SOURCE, TOKENS, **LENGTHS)
+        return (logits * factors).sum()
 
-    real, slopes = slice(0, T - 1), (moved(1e-5) - moved(-1e-5)) / 2e-5
-    along = jax.tree.map(
-        lambda gradient, d: (gradient * np.asarray(d)).reshape(T, -1).sum(-1),
-        jacobians,
-        direction,
-    )
-    got = np.sum(jax.tree.leaves(along), axis=0)
-    np.testing.assert_allclose(got[real], slopes[real], rtol=0, atol=1e-4 * abs(slopes).max())
+    slope = (moved(1e-5) - moved(-1e-5)) / 2e-5
+    gradients = jax.device_get(gradient(EncoderDecoder(config), params))
+    along = jax.tree.map(lambda leaf, d: (leaf * d).sum(), gradients, direction)
+    np.testing.assert_allclose(sum(jax.tree.leaves(along)), slope, rtol=1e-4)

@@ -1,9 +1,7 @@
-"""Attention as somebody else might write it, the check of a claim about it, and parameters."""
+"""Attention as somebody else might write it, and the check of a claim about it."""
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from flax import linen as nn
 
 from jaxformer.testing import ATTENTION_CLAIMS, AttentionSizes, assert_attention_contract
 
@@ -27,13 +25,6 @@ def attention(query, key, value, *, mask=None, is_causal=False, scale=None, dtyp
     weights = jnp.where(allowed, weights, 0)
     output = jnp.einsum("bnts,bsnh->btnh", weights.astype(value.dtype), value)
     return output.astype(query.dtype)
-
-
-def draw_params(module, *inputs):
-    """Parameters of a Linen module, all random, without compiling its init."""
-    random = np.random.default_rng(0)
-    shapes = nn.unbox(jax.eval_shape(module.init, jax.random.key(0), *inputs))["params"]
-    return jax.tree.map(lambda s: jnp.asarray(random.normal(size=s.shape) / 2, s.dtype), shapes)
 
 
 def check(claim, function, sizes=None):

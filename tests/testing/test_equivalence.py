@@ -1,4 +1,3 @@
-import dataclasses
 import functools
 
 import jax
@@ -6,18 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
-from jaxformer.models import Decoder, init_cache
 from jaxformer.testing import assert_cached_decoding_equals_full, assert_scanned_equals_looped
-from tests.testing.foreign import draw_params
 
 RANDOM = np.random.default_rng(0)
 TOKENS = RANDOM.integers(11, size=(2, 7))
-CONFIG = ModelConfig(
-    vocab_size=11, max_len=8, num_layers=2, d_model=4, num_heads=1, init_std=0.5, norm="rms_norm",
-    activation="relu", use_bias=False,
-)  # fmt: skip
 TABLE, POSITIONS = jnp.asarray(RANDOM.standard_normal((2, 11, 3)))
 
 
@@ -46,19 +38,6 @@ def step(tokens, cache, position=0, slot=0, advance=True, visible=lambda s, t, e
     end = length + tokens.shape[1]
     allowed = visible(jnp.arange(keys.shape[1])[None], (length + new)[:, None], end)
     return attend(x, keys, allowed), (keys, end)
-
-
-def test_decoder_decodes_with_a_cache_what_it_computes_in_full():
-    config = dataclasses.replace(CONFIG, layer_execution="loop", num_layers=1)
-    decoder = Decoder(config)
-    params = {"params": draw_params(decoder, TOKENS)}
-    assert_cached_decoding_equals_full(
-        lambda tokens: decoder.apply(params, tokens).logits,
-        lambda tokens, cache: decoder.apply(params, tokens, cache=cache)[:2],
-        lambda: init_cache(config, batch_size=2, capacity=8),
-        TOKENS,
-        chunks=[(5, 1, 1)],
-    )
 
 
 def test_plain_function_decodes_with_a_cache_what_it_computes_in_full():
@@ -117,16 +96,6 @@ def scanned(kernels, x, **options):
 @pytest.mark.essential
 def test_plain_scan_equals_its_loop():
     assert_scanned_equals_looped(scanned, looped, KERNELS, X)
-
-
-def test_decoder_scanned_equals_looped():
-    scanned, looped = Decoder(CONFIG), Decoder(dataclasses.replace(CONFIG, layer_execution="loop"))
-
-    def logits(decoder):
-        return lambda params, tokens: decoder.apply({"params": params}, tokens).logits
-
-    params = draw_params(scanned, TOKENS)
-    assert_scanned_equals_looped(logits(scanned), logits(looped), params, TOKENS)
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxformer.config import ModelConfig
 from jaxformer.errors import DataError, ShapeError
-from jaxformer.models import Decoder
 from jaxformer.testing import assert_model_is_causal, assert_padding_invariant
-from tests.testing.foreign import draw_params
 
 RANDOM = np.random.default_rng(0)
 TOKENS = RANDOM.integers(11, size=(2, 7))
@@ -20,13 +17,6 @@ TABLE = jnp.asarray(RANDOM.standard_normal((11, 3)))
 
 def running_mean(x):
     return jnp.cumsum(x, axis=1) / jnp.arange(1.0, x.shape[1] + 1)[None, :, None]
-
-
-def test_decoder_is_causal():
-    config = ModelConfig(vocab_size=11, max_len=7, num_layers=1, d_model=4, num_heads=1)
-    decoder = Decoder(config)
-    params = {"params": draw_params(decoder, TOKENS)}
-    assert_model_is_causal(lambda tokens: decoder.apply(params, tokens).logits, TOKENS)
 
 
 def test_plain_functions_of_tokens_and_of_embeddings_are_causal():

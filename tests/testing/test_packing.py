@@ -4,13 +4,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxformer import text
-from jaxformer.config import ModelConfig
 from jaxformer.errors import DataError, ShapeError
 from jaxformer.functional import dot_product_attention
-from jaxformer.models import Decoder
 from jaxformer.testing import assert_packing_invariant
-from tests.testing.foreign import attention, draw_params
+from tests.testing.foreign import attention
 
 RANDOM = np.random.default_rng(0)
 TOKENS = RANDOM.integers(11, size=(2, 7))
@@ -29,30 +26,6 @@ def model(tokens, ids, positions, *, mask=same, restart=True):
         positions = jnp.broadcast_to(jnp.arange(tokens.shape[1])[None], tokens.shape)
     x = TABLE[tokens] + PLACES[positions]
     return attention(x, x, x, mask=mask(ids), is_causal=True)
-
-
-def test_decoder_keeps_packed_documents_apart():
-    """In rows as training packs them."""
-    stream = text.TokenStream(RANDOM.integers(11, size=10), np.array([0, 3, 6]))
-    rows = [text.PackedDocuments(stream, length=6)[i] for i in range(2)]
-    tokens, ids, positions = (
-        np.stack([row[name] for row in rows]) for name in ("tokens", "segment_ids", "positions")
-    )
-    assert ids.tolist() == [[1, 1, 1, 2, 2, 2], [1, 1, 1, 0, 0, 0]]
-    config = ModelConfig(
-        vocab_size=11, max_len=6, num_layers=1, d_model=4, num_heads=1, positions="learned",
-        init_std=0.5,
-    )  # fmt: skip
-    decoder = Decoder(config)
-    params = {"params": draw_params(decoder, tokens)}
-    positions_of_calls = []
-
-    def apply(tokens, segment_ids, positions):
-        positions_of_calls.append(positions)
-        return decoder.apply(params, tokens, segment_ids=segment_ids, positions=positions).logits
-
-    assert_packing_invariant(apply, tokens, ids)
-    np.testing.assert_array_equal(positions_of_calls[0], positions)
 
 
 def test_attention_is_held_to_it_by_segment_ids_or_by_a_mask():
