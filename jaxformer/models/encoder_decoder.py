@@ -174,5 +174,6 @@ class EncoderDecoder(Model):
         """Tokens `[1, 1]` of the source and of the target."""
         return 2 * super()._smallest_inputs()
 
-    def _table(self) -> Embedding:
+    def output_embedding(self) -> Embedding:
+        """The embedding of the target."""
         return self.embedding

@@ -11,7 +11,6 @@ from flax.core import freeze
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.attention import dot_product_attention
-from jaxformer.functional.linear import Products
 from jaxformer.models.contexts import AttentionFunctions
 from jaxformer.models.init_shapes import draw_params
 from jaxformer.modules.block import Block
@@ -48,23 +47,11 @@ class Model(nn.Module):
 
     def logits(self, hidden: jax.Array) -> jax.Array:
         """Logits float32 `[..., V]` of float `[..., D]` hidden states."""
-        return self._table().logits(hidden)
+        return self.output_embedding().logits(hidden)
 
-    def output_table(self) -> jax.Array:
-        """Output table, float `[V, D]`: logits are products of hidden states with its rows."""
-        return self._table().output_table()
-
-    def output_bias(self) -> jax.Array | None:
-        """Bias of the logits, float `[V]`, or None."""
-        return self._table().output_bias()
-
-    def output_products(self) -> Products:
-        """Precision and function of the product of hidden states with the output table."""
-        return self._table().products
-
-    def _table(self) -> Embedding:
-        """Embedding whose table makes the logits."""
-        return self.encoder._table()  # of a model that has one `Transformer`
+    def output_embedding(self) -> Embedding:
+        """Embedding whose output table `[V, D]` and bias make the logits."""
+        return self.encoder.output_embedding()  # of a model that has one `Transformer`
 
     @nn.nowrap
     def init_params(self, rng: jax.Array) -> Any:

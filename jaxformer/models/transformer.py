@@ -180,7 +180,7 @@ class Transformer(Model):
         )  # fmt: skip
         hidden = output.x if config.norm_position == "post" else self.final_norm(output.x)
         if config.vocab_size is not None:
-            hidden = self._table().narrowed(hidden)  # [B, T, D] or [B, T, table_dim]
+            hidden = self.output_embedding().narrowed(hidden)  # [B, T, D] or [B, T, table_dim]
         hidden = hidden if ring is None else exchange(hidden, ring, back=True)
         return TransformerOutput(
             None, output.cache, output.weights, hidden, output.cross_cache, taps=output.taps
@@ -188,7 +188,7 @@ class Transformer(Model):
 
     def _embed(self, tokens: jax.Array, inputs: CheckedInputs) -> jax.Array:
         """Embeddings `[B, T, D]` of tokens, positions and token types, as the stack gets them."""
-        x = self._table()(tokens) if tokens.ndim == 2 else in_dtype(self.config, tokens)
+        x = self.output_embedding()(tokens) if tokens.ndim == 2 else in_dtype(self.config, tokens)
         encoding = self.positions.encoding(inputs.positions)  # [B, T, D]
         if encoding is not None:
             check_broadcast(
@@ -202,7 +202,7 @@ class Transformer(Model):
             x = self.embedding_norm(x)
         return self.dropout(x, deterministic=inputs.deterministic)
 
-    def _table(self) -> Embedding:
+    def output_embedding(self) -> Embedding:
         """The model's own embedding, or the shared one."""
         return self.embedding if self.shared_embedding is None else self.shared_embedding
 

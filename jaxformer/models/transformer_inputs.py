@@ -233,20 +233,14 @@ def _num_keys(sizes: Mapping[str, int], inputs: Mapping[str, Any]) -> int:
     """Number of keys S of a mask or bias: T, or the capacity of the cache."""
     if inputs["cache"] is None:
         return sizes["T"]
-    shapes = {
-        name: as_array(name, inputs[name]).shape or (1,)
+    arrays = [
+        as_array(name, inputs[name])
         for name in ("mask", "bias")
         if inputs[name] is not None and not isinstance(inputs[name], Mask)
-    }
-    widest = max((shape[-1] for shape in shapes.values()), default=1)
-    capacity = cache_capacity(inputs["cache"]) or widest  # windows alone have none
-    for name, shape in shapes.items():
-        if shape[-1] not in (1, capacity):
-            raise ShapeError(
-                f"{name} must have S={capacity}, the capacity of the cache, got shape {shape}; "
-                "pad the keys up to it"
-            )
-    return capacity
+    ]
+    # Caches of windows alone have no capacity.
+    widest = max((array.shape[-1] for array in arrays if array.ndim), default=1)
+    return cache_capacity(inputs["cache"]) or widest
 
 
 def _default_positions(cache: Cache | None, sizes: Mapping[str, int]) -> jax.Array:

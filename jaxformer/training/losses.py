@@ -99,13 +99,14 @@ def _token_sums(
 ) -> tuple[jax.Array, jax.Array]:
     """Loss and weight of the tokens; of many logits, in chunks."""
     hidden = model.hidden_states(**inputs).hidden
-    table, bias = model.output_table(), model.output_bias()
+    embedding = model.output_embedding()
+    table, bias = embedding.output_table(), embedding.output_bias()
     biases = () if bias is None else (bias,)
     with jax.named_scope("loss"):
         if labels.size * table.shape[0] > _MAX_LOGITS * num_parts():
             chunked = functools.partial(
                 chunked_cross_entropy, scale=model.config.logit_factor,
-                softcap=model.config.logit_softcap, products=model.output_products(), **options,
+                softcap=model.config.logit_softcap, products=embedding.products, **options,
             )  # fmt: skip
             return sum_over_parts(chunked, hidden, table, labels, *biases)
         return cross_entropy(model.logits(hidden), labels, **options)

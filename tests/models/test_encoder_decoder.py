@@ -166,7 +166,8 @@ def test_hidden_states_are_what_the_logits_are_made_from():
     @compiled
     def score(model, params):
         def read(model):
-            return model.hidden_states(SOURCE, TOKENS, **LENGTHS).hidden, model.output_table()
+            hidden = model.hidden_states(SOURCE, TOKENS, **LENGTHS).hidden
+            return hidden, model.output_embedding().output_table()
 
         return nn.apply(read, model)({"params": params})
 

@@ -104,7 +104,8 @@ def test_masked_language_model_scores_transformed_states_against_its_table():
     @compiled
     def score(model, params):
         def read(model):
-            return model.hidden_states(TOKENS, lengths=LENGTHS).hidden, model.output_table()
+            hidden = model.hidden_states(TOKENS, lengths=LENGTHS).hidden
+            return hidden, model.output_embedding().output_table()
 
         return nn.apply(read, model)({"params": params})
 
@@ -195,9 +196,12 @@ def test_encoder_has_an_output_table_only_where_something_is_scored_against_it()
 def test_encoder_of_a_classifier_scores_no_tokens():
     model = Encoder(dataclasses.replace(BASE, num_classes=2))
     params = reference.draw_params(model, TOKENS)
-    for method, arguments in (("logits", [np.ones((1, 12), np.float32)]), ("output_table", [])):
+    for method in (
+        lambda model: model.logits(np.ones((1, 12), np.float32)),
+        lambda model: model.output_embedding().output_table(),
+    ):
         with pytest.raises(ConfigError, match="this embedding makes no logits"):
-            model.apply({"params": params}, *arguments, method=method)
+            model.apply({"params": params}, method=method)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def no_structure(query, key, value):
         (decode(inputs={"mask": BIAS}), ShapeError, "mask must be bool", "argument bias"),
         (decode(inputs={"bias": MASK}), ShapeError, "bias must be floating", "bool"),
         (decode(inputs={"mask": MASK, "cache": init_cache(CONFIG, B, CAPACITY)}), ShapeError,
-         "mask must have S=13, the capacity of the cache", "(2, 1, 7, 7)", "pad the keys"),
+         "mask must broadcast to [..., N, T, S] = (2, 2, 7, 13)", "(2, 1, 7, 7)"),
         (decode(inputs={"encoded_mask": MASK}), ShapeError,
          "encoded_mask is for a model with cross-attention"),
         (decode(attention_fn=no_structure), ConfigError, "attention_fn must take", "is_causal",
