@@ -1,4 +1,4 @@
-"""Configs, files and command lines that nobody means: each ends within seconds, with a line."""
+"""Configs and files that nobody means: each ends within seconds, with a line."""
 
 import contextlib
 import gzip
@@ -7,9 +7,7 @@ import signal
 
 import pytest
 
-from jaxformer.cli import main
 from jaxformer.errors import ConfigError
-from tests.cli import hostile
 from tests.cli.commands import CONFIG, one_line, write_config
 
 SECONDS = 60  # far more than any takes on a quiet machine
@@ -82,60 +80,3 @@ def test_sizes_that_do_not_fit_are_refused_before_they_are_allocated(config, cap
         with limited():
             assert "enough" not in one_line(capsys, "train", config, f"--{key}={value}")
         assert not (config.parent / "run").exists(), key
-
-
-def tables(request):
-    """Command lines by name: words, keys of training, and options of commands on runs."""
-    run, translator, classifier, masked = (
-        request.getfixturevalue(name)[0]
-        for name in ("trained", "translation_run", "classification_run", "masked_run")
-    )
-    config = request.getfixturevalue("config")  # after the runs, since it replaces training
-    options = ("file", "num-best", "step")
-    yield {f"words {place}": words for place, words in enumerate(hostile.WORDS)}
-    yield hostile.options_of_training(config)
-    yield hostile.options_of_runs(run / "run")
-    yield hostile.options_of_translators(translator)
-    for run in (classifier, masked):
-        yield {
-            f"{run} {name}": words
-            for name, words in hostile.of_command(["predict"], [run], options).items()
-        }
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of its stdin
-def test_command_lines_end_well(request, capfd, monkeypatch, tmp_path):
-    """More than 300: no traceback, a few lines at most, and the status of a mistake."""
-    wrong, count = {}, 0
-    for place, table in enumerate(tables(request)):
-        folder = tmp_path / str(place)  # some commands write a file that others would read
-        folder.mkdir()
-        os.mkfifo(folder / "fifo")
-        monkeypatch.chdir(folder)
-        for name, words in table.items():
-            count += 1
-            try:
-                with open(os.devnull) as nothing, monkeypatch.context() as patched:
-                    patched.setattr("sys.stdin", nothing)
-                    assert_ends_well(list(map(str, words)), capfd)
-            except BaseException as error:
-                wrong[name] = f"{type(error).__name__}: {str(error)[:500]}"
-    print(f"{count} command lines")
-    assert count > 300
-    assert not wrong, "\n".join(f"{name}: {what}" for name, what in wrong.items())
-
-
-def assert_ends_well(words, capfd):
-    capfd.readouterr()
-    status = 0
-    with limited():
-        try:
-            main(words)
-        except SystemExit as stopped:
-            status = stopped.code or 0
-    printed = capfd.readouterr().err
-    assert status in (0, 1, 2, 130, 141, 143)
-    assert "Traceback" not in printed and "panicked" not in printed
-    assert printed.count("\n") <= 5, printed[:3000]
-    assert bool(printed) == (status != 0) or "jaxformer: " in printed
