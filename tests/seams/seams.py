@@ -24,6 +24,7 @@ from jaxformer.runs import train
 from jaxformer.text import Host
 from jaxformer.text.corpora import encoding
 from jaxformer.training import SingleRunner
+from jaxformer.training.trial import make_trial
 
 GOLDEN = pathlib.Path(__file__).with_name("golden.json")
 BATCHES = 40  # more than an epoch of all but the phrasebook
@@ -86,6 +87,7 @@ def start(config: ExperimentConfig, *flags: str, known: Any = ()) -> dict[str, A
     except StartedError as error:
         (spec, *_), _ = error.args
         recipe, data = spec.recipe, spec.data
+        trial = make_trial(recipe.make, recipe.numbers)
     lines = re.sub(r"\b[0-9a-f]{32}\b", "KEY", printed.getvalue()).splitlines()
     return {
         "printed": lines,
@@ -95,7 +97,7 @@ def start(config: ExperimentConfig, *flags: str, known: Any = ()) -> dict[str, A
         "batches": digest([data.batches[step] for step in range(BATCHES)]),
         "validation": {name: digest(list(part)) for name, part in _validation(data)},
         "validation bytes": data.validation_bytes,
-        "parameters": _parameters(recipe.params or recipe.make.draw_params, known),
+        "parameters": _parameters(recipe.params or trial.init_params, known),
         "frozen": _parameters(recipe.frozen, known),
     }
 
