@@ -81,7 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--depths", type=int, nargs="+", default=[2, 3, 4])
     parser.add_argument("--multiples", type=float, nargs="+", default=[0.5, 1.0, 2.0])
-    parser.add_argument("--rate", type=float, default=0.016, help="learning rate at 12 layers")
+    parser.add_argument("--rate", type=float, default=0.004, help="learning rate at 12 layers")
     parser.add_argument("--tokens-per-param", type=float, default=20.0)
     options = parser.parse_args()
     points, lines = [], []
