@@ -6,7 +6,6 @@ from jaxformer.runs.folder.files import read_run_config, verify_run
 from jaxformer.runs.harness import evaluate_tasks, harness_model
 from jaxformer.runs.inspection import DataReport, inspect_data
 from jaxformer.runs.opening import open_run
-from jaxformer.runs.positions import Positions, model_positions
 from jaxformer.runs.tasks import task_class
 from jaxformer.runs.tasks.classification import ClassificationTask
 from jaxformer.runs.tasks.conversation import ConversationTask
@@ -39,7 +38,6 @@ __all__ = [
     "LogLikelihood",
     "MaskedModel",
     "MaskedTask",
-    "Positions",
     "SharedTexts",
     "Split",
     "StreamTask",
@@ -53,7 +51,6 @@ __all__ = [
     "evaluate_tasks",
     "harness_model",
     "inspect_data",
-    "model_positions",
     "open_run",
     "prepare_task",
     "read_run_config",

@@ -2,7 +2,7 @@
 
 from jaxformer.viz.attention import attention_heatmaps
 from jaxformer.viz.attention_page import AttentionPage, attention_page
-from jaxformer.viz.positions import position_bias_curves, position_heatmaps
+from jaxformer.viz.positions import position_heatmaps
 from jaxformer.viz.runs import loss_curves, sweep_curves, time_bars
 
 __all__ = [
@@ -10,7 +10,6 @@ __all__ = [
     "attention_heatmaps",
     "attention_page",
     "loss_curves",
-    "position_bias_curves",
     "position_heatmaps",
     "sweep_curves",
     "time_bars",

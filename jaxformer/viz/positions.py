@@ -1,6 +1,6 @@
-"""Figures of positions: tables of encodings or rotations, and biases by distance."""
+"""Figures of positions: tables of encodings or rotations."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,46 +73,4 @@ def position_heatmaps(
     panels[0].set_ylabel("position")
     figure.colorbar(image, ax=panels, label=label, pad=0.02)
     figure.suptitle(title)
-    return figure.without_formulas()
-
-
-def position_bias_curves(
-    bias_by_head: Any, distances: Sequence[int] | Any, *, title: str = ""
-) -> "Figure":
-    """Curves of the position bias that each head adds to its attention scores, by distance.
-
-    Args:
-        bias_by_head: float `[N, K]`.
-        distances: integers `[K]`, the key's position minus the query's, in tokens.
-        title: title of the figure.
-
-    Returns:
-        The figure; save it with `figure.savefig(path)`.
-
-    Raises:
-        ShapeError: the two have other axes, or different sizes.
-        DataError: a number is not finite.
-        ImportError: matplotlib is not installed.
-
-    Example:
-        >>> figure = position_bias_curves([[-1.0, -0.5, 0.0]], [-2, -1, 0])
-        >>> [line.get_label() for line in figure.axes[0].lines]
-        ['head 0']
-    """
-    from jaxformer.viz.figure import Figure
-
-    biases = checked("bias_by_head", bias_by_head, "N K")
-    sizes = {"K": biases.shape[1]}
-    steps = checked("distances", distances, "K", sizes, remedy="pass one for each bias of a head")
-    figure = Figure(6.5, 4)
-    axes = figure.add_subplot(
-        xlabel="key position - query position (tokens)", ylabel="added to the attention score",
-        title=title,
-    )  # fmt: skip
-    for head, bias in enumerate(biases):
-        style = ("-", "--", ":")[head // 10 % 3]  # the colors repeat
-        axes.plot(steps, bias, style, label=f"head {head}")
-    axes.grid(alpha=0.3)
-    axes.locator_params("x", integer=True)
-    figure.legend(handles=axes.lines, loc="outside right upper", ncols=-(-len(biases) // 20))
     return figure.without_formulas()

@@ -3,10 +3,9 @@
 import json
 import re
 
-import numpy as np
 import pytest
 
-from jaxformer import runs, viz
+from jaxformer import viz
 from jaxformer.training import read_metrics
 from tests.cli.commands import one_line, output, write_config
 from tests.runs import tiny
@@ -119,56 +118,14 @@ def test_mistakes_of_plot_get_one_line(
         (["loss", "absent"], "absent is not a run folder: there is no such folder"),
         (["loss", tmp_path], "is not a run folder: it has no config.toml"),
         (["loss", run, texts], f"got nats per token for {run} and nats per text for {texts}"),
-        (["positions", "absent"], "absent is not a run folder"),
-        (["positions", run, "--length", 13], "must be in 1 .. max_len=12, got 13"),
-        (["positions", run, "--step", 7], "no checkpoint of step 7"),
-        (["positions"], "plot positions"),
+        (["attention", "absent", "a"], "absent is not a run folder"),
+        (["attention", run, "a", "--step", 7], "no checkpoint of step 7"),
+        (["attention"], "plot attention"),
         (["profile", run], "has no trace of steps; train with --profile 20:25"),
         (["profile", "absent"], "absent has no trace of steps"),
-        ([], "one of loss, sweep, profile, positions, attention, got none (see"),
+        ([], "one of loss, sweep, profile, attention, got none (see"),
     ):
         assert message in one_line(capsys, "plot", *words)
     words = ("plot", "loss", run, "--output", "no/a.png")
     assert "No such file or directory: 'no/.a.png." in one_line(capsys, *words, status=1)
     assert not list(tmp_path.iterdir())
-
-
-def test_rotary_positions_are_those_of_the_model(classification_run, tmp_path, capsys, drawn):
-    path = tmp_path / "positions.svg"
-    folder = classification_run[0]
-    printed = output(capsys, "plot", "positions", folder, "--output", path, "--length", 5)
-    assert printed.out == f"{path}\n" and path.read_bytes().startswith(b"<?xml")
-    run = runs.open_run(folder)
-    expected = runs.model_positions(run.config.model, run.params, 5)["model"]
-    ((name, (tables,), options, _),) = drawn
-    shown = f"(5 shown, {run.config.model.max_len} trained)"
-    assert name == "position_heatmaps"
-    assert options["title"] == f"rotary positions of run\n{shown}"
-    assert np.array_equal([*tables.values()], expected.values)
-
-
-def test_encoder_and_decoder_have_files_of_their_own(
-    masked_run, tmp_path, capsys, drawn, monkeypatch
-):
-    tables = {part: np.full((4, 3), value) for part, value in (("encoder", 0.25), ("decoder", 3.0))}
-    biases = np.arange(6.0).reshape(2, 3), np.arange(-2, 1)
-
-    def model_positions(config, params, length):
-        assert length == 12
-        return positions
-
-    monkeypatch.setattr(runs, "model_positions", model_positions)
-    monkeypatch.chdir(tmp_path)
-    positions = {part: runs.Positions("learned", table) for part, table in tables.items()}
-    printed = output(capsys, "plot", "positions", masked_run[0])
-    assert printed.out == "positions_encoder.png\npositions_decoder.png\n"
-    assert {path.name for path in tmp_path.iterdir()} == set(printed.out.split())
-    for (name, (drawn_tables,), options, _), part in zip(drawn, tables, strict=True):
-        assert name == "position_heatmaps" and np.array_equal(drawn_tables[""], tables[part])
-        assert options["title"] == f"learned positions of run, {part}\n(12 shown, 12 trained)"
-    drawn.clear()
-    positions = {"model": runs.Positions("alibi", *biases)}
-    output(capsys, "plot", "positions", masked_run[0])
-    ((name, (bias, distances), options, _),) = drawn
-    assert name == "position_bias_curves" and bias is biases[0] and distances is biases[1]
-    assert options["title"] == "alibi positions of run\n(12 shown, 12 trained)"

@@ -4,8 +4,8 @@ import pytest
 
 from jaxformer.errors import DataError, ShapeError
 from jaxformer.functional import rotary_tables, sinusoidal_positions
-from jaxformer.viz import position_bias_curves, position_heatmaps
-from tests.viz.drawing import assert_numbers_fit, assert_readable, bar_label, legend_of, numbers
+from jaxformer.viz import position_heatmaps
+from tests.viz.drawing import assert_numbers_fit, assert_readable, bar_label, numbers
 
 TABLE = np.asarray(jax.jit(sinusoidal_positions, static_argnums=(0, 1))(5, 7))
 
@@ -75,17 +75,6 @@ def test_large_tables_are_averaged_as_numbers_and_stay_within_a_page():
     assert axes.images[0].get_interpolation_stage() == "data"
 
 
-def test_position_bias_curves_are_of_the_heads():
-    bias, distances = np.arange(20.0).reshape(4, 5), [-4, -3, -2, -1, 0]
-    figure = position_bias_curves(bias, distances)
-    for head, line in enumerate(figure.axes[0].lines):
-        assert line.get_label() == f"head {head}"
-        assert line.get_xydata().tolist() == np.stack([distances, bias[head]], axis=-1).tolist()
-    assert legend_of(figure) == ["head 0", "head 1", "head 2", "head 3"]
-    assert figure.axes[0].get_xlabel() == "key position - query position (tokens)"
-    assert_readable(figure)
-
-
 @pytest.mark.parametrize(
     ("error", "message", "draw"),
     [
@@ -94,7 +83,6 @@ def test_position_bias_curves_are_of_the_heads():
         (ShapeError, r"tables\['b'\] must be \[T=5, D=7\]",
          lambda: position_heatmaps({"a": TABLE, "b": TABLE[:4]})),
         (DataError, "needs at least one table, got none", lambda: position_heatmaps({})),
-        (ShapeError, r"distances must be \[K=7\]", lambda: position_bias_curves(TABLE, [0, 1])),
     ],
 )  # fmt: skip
 def test_figures_of_positions_refuse(error, message, draw):

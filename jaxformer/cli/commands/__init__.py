@@ -22,7 +22,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "plot loss": plot.plot_loss,
     "plot sweep": plot.plot_sweep,
     "plot profile": plot.plot_profile,
-    "plot positions": plot.plot_positions,
     "plot attention": plot.plot_attention,
 }
 """Function of each command, in the order of the help."""

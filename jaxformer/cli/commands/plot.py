@@ -1,7 +1,6 @@
 """jaxformer plot: figures of runs, written to files."""
 
 import pathlib
-from typing import TYPE_CHECKING
 
 from jaxformer import errors
 from jaxformer.cli.commands.figures import loss_figure, write_figure
@@ -9,13 +8,6 @@ from jaxformer.cli.commands.sweep import sweep_figure
 from jaxformer.cli.inputs import Opening
 from jaxformer.cli.terminal import readable_seconds, show, show_named
 from jaxformer.storage import write_whole
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from jaxformer.runs import Positions
-
-_DEFAULT_LENGTH = 64  # most positions drawn without --length
 
 
 def plot_loss(
@@ -32,39 +24,6 @@ def plot_loss(
         output: file to write: .png, .svg or .pdf.
     """
     write_figure(loss_figure(runs), output)
-
-
-def plot_positions(
-    run: pathlib.Path,
-    *,
-    output: pathlib.Path = pathlib.Path("positions.png"),
-    length: int | None = None,
-    opening: Opening,
-) -> None:
-    """Draw the position encodings, rotations or biases of a trained model.
-
-    Sinusoidal and learned positions become a heat map of their table. Rotary positions become heat
-    maps of the cosines and sines. ALiBi and relative positions become a curve of the bias for each
-    head. If encoder and decoder differ in positions, each gets its own file, whose name ends
-    in "_encoder" or "_decoder".
-
-    Args:
-        run: run folder, such as runs/quickstart, or Hugging Face folder.
-        output: file to write: .png, .svg or .pdf.
-        length: number of positions, or of distances, to draw; the model's max_len, at most 64, if
-            not set.
-    """
-    from jaxformer import runs
-
-    model = opening.open(run)
-    length = min(model.config.model.max_len, _DEFAULT_LENGTH) if length is None else length
-    schemes = runs.model_positions(model.config.model, model.params, length)
-    for part, positions in schemes.items():
-        path, title = output, f"{positions.kind} positions of {run.resolve().name}"
-        if len(schemes) > 1:
-            path, title = output.with_stem(f"{output.stem}_{part}"), f"{title}, {part}"
-        trained = model.config.model.max_len
-        write_figure(_draw(positions, f"{title}\n({length} shown, {trained} trained)"), path)
 
 
 def plot_attention(
@@ -134,15 +93,3 @@ def plot_profile(run: pathlib.Path, *, output: pathlib.Path = pathlib.Path("prof
         f"(summed over operations; steps traced: {profile.steps})"
     )
     write_figure(viz.time_bars(groups, title=title), output)
-
-
-def _draw(positions: "Positions", title: str) -> "Figure":
-    from jaxformer import viz
-
-    if positions.kind == "rotary":
-        cosine, sine = positions.values
-        tables = {"cosine of the angle": cosine, "sine of the angle": sine}
-        return viz.position_heatmaps(tables, x_label="feature pair", title=title)
-    if positions.distances is not None:
-        return viz.position_bias_curves(positions.values, positions.distances, title=title)
-    return viz.position_heatmaps({"": positions.values}, title=title)
