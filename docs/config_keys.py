@@ -15,7 +15,6 @@ from jaxformer.config import (
     DepthRule,
     ExperimentConfig,
     LayerConfig,
-    MeshRule,
     MixtureSourceConfig,
 )
 from jaxformer.config.checks import Key, keys_of
@@ -30,7 +29,6 @@ def sections() -> Iterator[tuple[str, type]]:
     yield from _tables(ExperimentConfig, "")
     yield "`[[model.layers]]` and `[[model.first_layers]]`", LayerConfig
     yield "`[[data.mixture]]`", MixtureSourceConfig
-    yield "`[[mesh.rules]]`", MeshRule
     yield "Each rule of `[by_depth]`", DepthRule
 
 

@@ -47,7 +47,6 @@ from jaxformer.config.training import (
     LoopConfig,
     LoraConfig,
     MeshConfig,
-    MeshRule,
     TrainingConfig,
 )
 
@@ -55,7 +54,7 @@ __all__ = [
     "MESH_AXES", "AdafactorConfig", "AdamWConfig", "AlibiConfig", "BeamSearchConfig",
     "DataConfig", "DepthRule", "ExperimentConfig", "ExpertsConfig", "LoopConfig", "LayerConfig",
     "LearnedConfig", "LinearScalingConfig", "LionConfig", "LoraConfig", "Llama3ScalingConfig",
-    "LongropeScalingConfig", "MeshConfig", "MeshRule", "MixtureSourceConfig", "ModelConfig",
+    "LongropeScalingConfig", "MeshConfig", "MixtureSourceConfig", "ModelConfig",
     "MuonConfig", "MupConfig", "NoPositionsConfig", "OptimizerConfig", "PositionsConfig",
     "RelativeConfig", "RotaryConfig", "RotaryScalingConfig", "SamplesConfig", "SamplingConfig",
     "ScheduleConfig", "SgdConfig", "SinusoidalConfig", "SyntheticConfig", "TokenizerConfig",

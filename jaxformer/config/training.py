@@ -90,33 +90,6 @@ class TrainingConfig(LoopConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MeshRule(Config):
-    """How parameters whose paths match a pattern are split over the axes of a mesh.
-
-    Args:
-        path: pattern for the paths of parameters, such as `*/query_kernel`: `*` matches
-            anything, `?` one character. A path is the names of the enclosing modules and the
-            parameter's own name, separated by slashes, as in `stack/layers/attention/query_kernel`.
-        axes: one entry for each of the last dimensions of the parameter, in order: the mesh axis
-            that it is split over ("data", "fsdp", "expert", "sequence" or "tensor"), or "" for
-            none. Earlier dimensions, such as that of the layers, are not split. If the size of the
-            axis does not divide the dimension, that is an error; with a question mark, as
-            in "tensor?", the dimension is not split instead.
-    """
-
-    path: str
-    axes: tuple[str, ...]
-
-    def _mistakes(self) -> Iterator[str]:
-        for axis in self.axes:
-            if axis and axis.removesuffix("?") not in MESH_AXES:
-                yield (
-                    f"axes of the mesh rule for {self.path!r} must be in {', '.join(MESH_AXES)}, "
-                    f"or '' for a dimension that is not split, got {axis!r}"
-                )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class MeshConfig(Config):
     """Mesh of devices: number of devices along each axis, and what each axis splits.
 
@@ -130,8 +103,6 @@ class MeshConfig(Config):
         tensor: number of devices along the axis that splits attention heads, the hidden width of
             feed-forward layers and the vocabulary (tensor parallelism).
         sequence: number of devices along the axis that splits the tokens of a sequence.
-        rules: rules for splitting parameters, before the built-in ones; the first rule that matches
-            a parameter applies.
 
     References:
         Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
@@ -145,7 +116,6 @@ class MeshConfig(Config):
     expert: PositiveInt = 1
     tensor: PositiveInt = 1
     sequence: PositiveInt = 1
-    rules: tuple[MeshRule, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

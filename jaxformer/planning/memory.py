@@ -45,14 +45,14 @@ class MemoryNeeds(NamedTuple):
 def state_needs(config: ExperimentConfig, sizes: Mapping[str, int]) -> MemoryNeeds:
     """Bytes of parameters, gradients and optimizer on each device, without activations."""
     model = planned_model(config)
-    state, (_, frozen), rules = state_shapes(model), split_shapes(model), config.mesh.rules
-    trained = bytes_per_device(state.params, rules, sizes, frozen)
-    frozen_bytes = bytes_per_device(frozen, rules, sizes, state.params)
-    average = bytes_per_device(state.average, rules, sizes, state.params, frozen)
+    state, (_, frozen) = state_shapes(model), split_shapes(model)
+    trained, frozen_bytes, average = (
+        bytes_per_device(part, sizes) for part in (state.params, frozen, state.average)
+    )
     return MemoryNeeds(
         parameters=trained + frozen_bytes,
         gradients=trained * min(config.training.accumulate_steps, 2),
-        optimizer=bytes_per_device(state, rules, sizes, frozen) - trained - average,
+        optimizer=bytes_per_device(state, sizes) - trained - average,
         activations=0,
         frozen=frozen_bytes,
         average=average,

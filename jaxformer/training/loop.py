@@ -42,7 +42,7 @@ class TrainingLoop:
         self.stop_signal: signal.Signals | None = None  # that stopped the training, on all hosts
         numbers = runner.join([spec.recipe.arguments for spec in specs])
         # The initial state is computed by one program: eagerly, each leaf compiles one.
-        self.state = runner.create(self.programs.create, (numbers, recipe.params), recipe.frozen)
+        self.state = runner.create(self.programs.create, (numbers, recipe.params))
         frozen = runner.place_frozen(recipe.frozen)
         self.arguments = runner.place_frozen(numbers), frozen
         # Of each run; none of a training without a folder.

@@ -48,7 +48,7 @@ def test_help_has_the_keys_that_are_used_most_and_help_all_every_key_once(capsys
         "--model.positions.base FLOAT Base of the frequencies",  # of the default kind
     ):  # fmt: skip
         assert part in words
-    for hidden in ("model.layers", "model.first-layers", "mesh.rules", "data.mixture"):
+    for hidden in ("model.layers", "model.first-layers", "data.mixture"):
         assert hidden not in words
 
 

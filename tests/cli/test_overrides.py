@@ -16,8 +16,6 @@ from jaxformer.config import (
     LayerConfig,
     LinearScalingConfig,
     LionConfig,
-    MeshConfig,
-    MeshRule,
     MixtureSourceConfig,
     NoPositionsConfig,
     RelativeConfig,
@@ -40,7 +38,6 @@ LOADED = small(
     optimizer=AdamWConfig(learning_rate=0.25, beta2=0.5, clip_norm=0.0),
 )
 LAYERS = (LayerConfig(local_window_size=3), LayerConfig(positions="alibi"))
-RULES = MeshConfig(rules=(MeshRule(path="*/embedding", axes=("", "fsdp")),))
 MIXTURE = tuple(
     MixtureSourceConfig(name=name, paths=(f"{name}/*.txt",), weight=weight)
     for name, weight in (("web", 3.0), ("code", 0.5))
@@ -163,11 +160,10 @@ def test_other_data_is_of_the_kind_that_the_model_is_trained_on(name, source):
 def test_flags_leave_arrays_of_tables_as_they_are_but_other_data_replaces_a_mixture():
     data = dataclasses.replace(LOADED.data, source="files", paths=(), mixture=MIXTURE)
     layered = dataclasses.replace(LOADED.model, layers=LAYERS)
-    config = dataclasses.replace(LOADED, mesh=RULES, model=layered, data=data)
+    config = dataclasses.replace(LOADED, model=layered, data=data)
     assert override("", config) == config
     changed = override("--mesh.fsdp 3 --model.num-layers 5", config)
     assert changed.model.layers == LAYERS and changed.data == data
-    assert changed.mesh == dataclasses.replace(RULES, fsdp=3)
     changed = override("--data.paths my.txt", config)
     assert (changed.data.paths, changed.data.mixture) == (("my.txt",), ())
 
@@ -191,7 +187,7 @@ WRONG = {
     "--model.num-head 3": "did you mean --model.num-heads?",
     "--model.positions.bse 3": "did you mean --model.positions.base?",
     "--vocab-size 3": "did you mean --model.vocab-size or --tokenizer.vocab-size?",
-    "--mesh.rules.0.path x": "jaxformer train --help-all lists all but arrays of tables",
+    "--data.mixture.0.path x": "jaxformer train --help-all lists all but arrays of tables",
     # Values, which reading the config refuses, all at once.
     "--model.positions alibbi": "model.positions must be one of none, .* mean 'alibi'",
     "--optimizer.name adam": "optimizer must be one of adamw, sgd.*'adamw'",

@@ -25,7 +25,6 @@ from jaxformer.config import (
     LoopConfig,
     LoraConfig,
     MeshConfig,
-    MeshRule,
     MixtureSourceConfig,
     MuonConfig,
     MupConfig,
@@ -52,7 +51,7 @@ INSTANCES = [
     SamplesConfig(), BeamSearchConfig(), TranslationConfig(), ScheduleConfig(),
     AdamWConfig(learning_rate=1.0),
     SgdConfig(learning_rate=1.0), LionConfig(learning_rate=1.0), AdafactorConfig(learning_rate=1.0),
-    MuonConfig(learning_rate=1.0), MeshConfig(), MeshRule(path="*", axes=()), LINEAR, YARN,
+    MuonConfig(learning_rate=1.0), MeshConfig(), LINEAR, YARN,
     LONGROPE, RotaryConfig(), LoraConfig(), ExpertsConfig(num_experts=5, num_experts_per_token=2),
     MupConfig(d_model=6), DepthRule(power=1.0),
     Llama3ScalingConfig(

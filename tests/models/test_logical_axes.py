@@ -64,7 +64,7 @@ def test_names_split_kernels_and_tables_as_the_rules_of_a_mesh_do(config):
     model = Decoder(dataclasses.replace(config, positions="none"))
     by_name = flatten_dict(nn.logical_to_mesh(specs_of(model), RULES))
     shapes = jax.eval_shape(model.init_params, jax.random.key(0))
-    by_path = flatten_dict(partition_specs(shapes, (), SIZES))
+    by_path = flatten_dict(partition_specs(shapes, SIZES))
     assert by_name.keys() == by_path.keys()
     for path, spec in by_path.items():
         is_narrow = path[-1] in ("router_kernel", "shared_weight_kernel")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxformer import runs
-from jaxformer.config import MeshConfig, MeshRule, SamplesConfig
+from jaxformer.config import MeshConfig, SamplesConfig
 from jaxformer.errors import DataError
 from jaxformer.models import MaskedLanguageModel
 from jaxformer.training import SingleRunner, make_runner
@@ -129,8 +129,7 @@ def test_classifier_starts_from_the_encoder_of_a_masked_language_model(run, tmp_
     jax.tree.map(np.testing.assert_array_equal, params, classifier)
     lines = [line.replace("\tsky", "\theaven") for line in test_classification.LINES]
     data = test_classification.config(tmp_path, lines).data
-    rules = (MeshRule(path="class_kernel", axes=("fsdp", "")),)
-    for runner in SingleRunner(), make_runner(mesh=MeshConfig(fsdp=2, rules=rules), devices=2):
+    for runner in SingleRunner(), make_runner(mesh=MeshConfig(fsdp=2), devices=2):
         params, new = started(dataclasses.replace(classifier_config, data=data, seed=1), runner)
         jax.tree.map(np.testing.assert_array_equal, params["encoder"], classifier["encoder"])
         kernels = jax.device_get((params["class_kernel"], classifier["class_kernel"]))

@@ -9,7 +9,7 @@ import optax
 import pytest
 from flax import linen as nn
 
-from jaxformer.config import LoopConfig, MeshConfig, MeshRule
+from jaxformer.config import LoopConfig, MeshConfig
 from jaxformer.errors import ConfigError
 from jaxformer.training import (
     Checkpoints,
@@ -31,10 +31,7 @@ from tests.training import tiny
 
 COMBINE = functools.partial(combine_low_rank, scale=2.0)
 TARGETS = ("*query_kernel", "*value_kernel", "*feed_forward/up_kernel")
-# The rule is for the frozen base alone, and counts.
-MESH = MeshConfig(
-    data=2, fsdp=2, rules=(MeshRule(path="*attention/query_kernel", axes=("", "fsdp")),)
-)
+MESH = MeshConfig(data=2, fsdp=2)
 RUNNERS = {
     "single": SingleRunner,
     "pmap": lambda: tiny.runner(2),

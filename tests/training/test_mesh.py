@@ -204,7 +204,7 @@ def test_no_device_has_more_than_its_share():
     }
     on_a_device = sum(leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(state))
     shapes = jax.eval_shape(lambda: state)
-    assert bytes_per_device(shapes, MeshConfig().rules, runner.sizes) == on_a_device
+    assert bytes_per_device(shapes, runner.sizes) == on_a_device
 
 
 @pytest.mark.parametrize("way", ["to_pmap", "from_pmap"])

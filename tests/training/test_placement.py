@@ -6,49 +6,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 
-from jaxformer.config import MESH_AXES, MeshConfig, MeshRule
+from jaxformer.config import MESH_AXES, MeshConfig
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.text import Host
 from jaxformer.training import MeshRunner, PmapRunner, make_runner
 from jaxformer.training.parallel import bytes_per_device, runner_kind
 from jaxformer.training.parallel.layout import axis_sizes, share_of_host
-from jaxformer.training.parallel.placement import partition_specs
 
 
-def test_rules_of_the_user_come_first():
-    rules = (MeshRule(path="*down_kernel", axes=("", "tensor")),)
-    shapes = {
-        "mlp": {
-            "down_kernel": jax.ShapeDtypeStruct((3, 8, 6), "float32"),
-            "up_kernel": jax.ShapeDtypeStruct((3, 6, 8), "float32"),
-        }
-    }
-    specs = partition_specs(shapes, rules, {"data": 1, "fsdp": 2, "sequence": 1, "tensor": 2})
-    assert specs["mlp"] == {
-        "down_kernel": PartitionSpec(None, None, "tensor"),
-        "up_kernel": PartitionSpec(None, "fsdp", "tensor"),
-    }
-
-
-@pytest.mark.parametrize(
-    ("rule", "message"),
-    [
-        (("*query", ("fsdp",)), r"'\*query', which matches no parameter; the paths are up_kernel"),
-        (("up*", ("fsdp", "", "", "")), r"has 4 axes.*matches up_kernel, whose shape is \[5, 9\]"),
-        (("up*", ("fsdp", "")), r"mesh.fsdp=2 must divide .* got 5 of up_kernel \[5, 9\]; .*"
-                                r'add to mesh.rules \{ path = "up\*", axes = \["", ""\] \}'),
-        (("up*", ("model",)), "must be in data, fsdp, expert, .* tensor, or '' .* got 'model'"),
-    ],
-)  # fmt: skip
-def test_rules_that_cannot_be_are_refused(rule, message):
-    with pytest.raises(ConfigError, match=message):
-        bytes_per_device(
-            {"up_kernel": jax.ShapeDtypeStruct((5, 9), "float32")},
-            (MeshRule(path=rule[0], axes=rule[1]),),
-            {"data": 1, "fsdp": 2, "sequence": 1, "tensor": 2},
-        )
+def test_dimensions_that_an_axis_does_not_divide_are_refused():
+    shapes = {"up_kernel": jax.ShapeDtypeStruct((5, 9), "float32")}
+    with pytest.raises(
+        ConfigError, match=r"mesh.fsdp=2 must divide .* got 5 of up_kernel \[5, 9\]"
+    ):
+        bytes_per_device(shapes, {"data": 1, "fsdp": 2, "sequence": 1, "tensor": 2})
 
 
 def test_sequences_that_the_axis_does_not_divide_are_refused():
@@ -107,22 +80,6 @@ def test_automatic_runner_is_a_mesh_where_one_is_set():
     assert isinstance(runner, MeshRunner)
     assert runner.sizes == dict.fromkeys(MESH_AXES, 1) | {"data": 2, "tensor": 2}
     assert (runner.num_shards, runner.num_devices) == (2, 4)
-
-
-def test_rules_of_the_user_place_what_a_run_starts_from():
-    """A key has no parameters, and other weights may lack those that a rule is for."""
-    rules = (MeshRule(path="mlp/down_kernel", axes=("", "fsdp")),)
-    runner = MeshRunner(MeshConfig(fsdp=2, rules=rules), jax.local_devices()[:2])
-
-    def create(start):
-        head = jax.random.normal(start["rng"], (4, 6))
-        return {"mlp": {"down_kernel": head}, "scale": start["scale"]}
-
-    start = {"rng": jax.random.key(0), "scale": np.ones(3, np.float32)}
-    state = runner.create(create, (start,))
-    assert state["mlp"]["down_kernel"].sharding.spec == PartitionSpec(None, "fsdp")
-    with pytest.raises(ConfigError, match="'mlp/down_kernel', which matches no parameter"):
-        runner.create(lambda rng: {"scale": jax.random.normal(rng, (3,))}, (jax.random.key(0),))
 
 
 def test_parameters_for_one_host_are_whole_or_split_as_they_are():

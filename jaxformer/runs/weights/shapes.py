@@ -58,12 +58,11 @@ def state_shapes(model: TextModel) -> TrainState:
 def require_training_memory(model: TextModel, runner: Runner) -> None:
     """Raises ConfigError if a run cannot be trained in the available memory; a lower estimate."""
     state, (trained, frozen) = state_shapes(model), split_shapes(model)
-    neighbors = () if frozen is None else (frozen,)  # which the rules of a mesh may name, too
-    gradients = runner.num_bytes(trained, *neighbors)
+    gradients = runner.num_bytes(trained)
     needs = {
-        "parameters": gradients + (0 if frozen is None else runner.num_bytes(frozen, trained)),
+        "parameters": gradients + (0 if frozen is None else runner.num_bytes(frozen)),
         "gradients": gradients,
-        "optimizer": runner.num_bytes(state, *neighbors) - gradients,
+        "optimizer": runner.num_bytes(state) - gradients,
     }
     if sum(needs.values()) > runner.memory:
         parts = ", ".join(f"{name} {readable_bytes(size)}" for name, size in needs.items())

@@ -20,7 +20,7 @@ from jaxformer.training.parallel.layout import (
     num_row_parts,
     share_of_host,
 )
-from jaxformer.training.parallel.placement import bytes_per_device, check_rules, partition_specs
+from jaxformer.training.parallel.placement import bytes_per_device, partition_specs
 from jaxformer.training.parallel.runner import Program, Runner
 
 # Mesh axes of activations, by the axis names that modules use.
@@ -38,7 +38,7 @@ class MeshRunner(Runner):
     ring attention serves the model, which reorders tokens and drops weights block by block.
 
     Args:
-        config: axes of the mesh, and rules for the parameters; data-parallel when not given.
+        config: axes of the mesh; data-parallel when not given.
         devices: devices to use; all devices of all hosts when not given.
 
     Raises:
@@ -57,7 +57,7 @@ class MeshRunner(Runner):
         config = config or MeshConfig()
         devices = list(devices) if devices is not None else jax.devices()
         self.sizes = axis_sizes(config, len(devices))
-        self._config, self._rules = config, config.rules
+        self._config = config
         self._mesh = jax.make_mesh(
             tuple(self.sizes.values()), MESH_AXES, devices=devices,
             axis_types=(AxisType.Auto,) * len(MESH_AXES),
@@ -81,18 +81,16 @@ class MeshRunner(Runner):
         fsdp, tensor = trained_on.fsdp * trained_on.expert, trained_on.tensor
         if not 1 < fsdp * tensor <= len(devices):
             fsdp, tensor = len(devices), 1
-        config = MeshConfig(data=1, fsdp=fsdp, tensor=tensor, rules=trained_on.rules)
+        config = MeshConfig(data=1, fsdp=fsdp, tensor=tensor)
         return cls(config, devices[: fsdp * tensor])
 
-    def num_bytes(self, shapes: Any, *rest: Any) -> int:
+    def num_bytes(self, shapes: Any) -> int:
         """Bytes of a pytree of parameters or state on each device, during its update."""
-        return bytes_per_device(shapes, self._rules, self.sizes, *rest)
+        return bytes_per_device(shapes, self.sizes)
 
-    def create(self, make: Callable[..., Any], arguments: tuple[Any, ...], *rest: Any) -> Any:
+    def create(self, make: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """Computes a pytree of state directly in its shards; no device ever holds all of it."""
-        shapes = jax.eval_shape(make, *arguments)
-        check_rules((shapes, *rest), self._rules)
-        shardings = self._shardings(shapes)
+        shardings = self._shardings(jax.eval_shape(make, *arguments))
         create = jax.jit(make, out_shardings=shardings)
         return self.run(create, *map(self.place, arguments))
 
@@ -107,7 +105,7 @@ class MeshRunner(Runner):
 
     def _shardings(self, tree: Any) -> Any:
         """Shardings of a pytree between steps."""
-        specs = partition_specs(tree, self._rules, self.sizes)
+        specs = partition_specs(tree, self.sizes)
         return jax.tree.map(functools.partial(NamedSharding, self._mesh), specs)
 
     def compile_train(self, step: Callable[..., Any]) -> Program:

@@ -111,12 +111,12 @@ class Runner:
         """Most bytes in use on a local device so far; None if the devices do not report it."""
         return max(filter(None, map(peak_memory, self._local)), default=None)
 
-    def num_bytes(self, shapes: Any, *rest: Any) -> int:
-        """Bytes of parameters or state on each device; `rest` are the model's others."""
+    def num_bytes(self, shapes: Any) -> int:
+        """Bytes of parameters or state on each device."""
         return num_bytes(shapes)
 
-    def create(self, make: Callable[..., Any], arguments: tuple[Any, ...], *rest: Any) -> Any:
-        """Computes the state `make(*arguments)` by one program, and places it; `rest` is frozen."""
+    def create(self, make: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """Computes the state `make(*arguments)` by one program, and places it."""
         return self.place(jax.jit(make)(*arguments))
 
     def place(self, tree: Any) -> Any:

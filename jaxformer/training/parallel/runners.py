@@ -28,7 +28,7 @@ def make_runner(
     Args:
         kind: "pmap", "mesh", "single", or "auto": mesh if one is given or there are several hosts,
             else pmap.
-        mesh: axes of the mesh, and rules for the parameters; the defaults count as not given.
+        mesh: axes of the mesh; the defaults count as not given.
         devices: number of local devices to use; all when None.
         batch_size: global rows per step, to check that they divide over devices and micro-batches;
             None if the number varies: then each batch is checked.

@@ -30,7 +30,7 @@ class TogetherRunner(SingleRunner):
         self._shared = NamedSharding(self._mesh, PartitionSpec())
         self._take = jax.jit(lambda tree, index: jax.tree.map(lambda x: x[index], tree))
 
-    def num_bytes(self, shapes: Any, *rest: Any) -> int:
+    def num_bytes(self, shapes: Any) -> int:
         """Bytes that the parameters or states of a device's runs take, from the shapes of one."""
         return num_bytes(shapes) * self._num_runs // self.num_devices
 
@@ -45,7 +45,7 @@ class TogetherRunner(SingleRunner):
         """A pytree of all runs, from one for each run."""
         return self.place_frozen(jax.tree.map(lambda *x: np.stack(x), *trees))
 
-    def create(self, make: Callable[..., Any], arguments: tuple[Any, ...], *rest: Any) -> Any:
+    def create(self, make: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """Computes the states of all runs by one program, from (numbers by run, shared start)."""
         numbers, start = arguments
         create = jax.jit(self._together(make, (True, False)))
