@@ -11,7 +11,6 @@ from jaxformer.cli import main
 from jaxformer.storage.lock import run_lock
 from jaxformer.training import read_metrics
 from tests.cli.commands import one_line, output, truncate, write_config
-from tests.runs import tiny
 from tests.training import saved
 
 
@@ -122,31 +121,3 @@ def test_training_goes_on_from_the_newest_good_checkpoint(trained, run, capsys):
     assert all(after[step]["loss"] == before[step]["loss"] for step in after)
     names = sorted(path.name for path in (run / "checkpoints").iterdir())
     assert names == ["10", "20"]
-
-
-def test_inspect_of_a_run_says_how_far_it_is_and_what_to_do_next(trained, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "1000")
-    run = trained[0] / "run"
-    lines = [" ".join(line.split()) for line in output(capsys, "inspect", run).out.splitlines()]
-    best = min((record["validation_loss"], record["step"]) for record in tiny.metrics(trained[0])
-               if "validation_loss" in record)  # fmt: skip
-    for line in (
-        f"run {run}: a language model, which continues text; settings other than the defaults:",
-        "data files: 1,537 tokens for training, 385 for validation",
-        "steps 20 of 20; checkpoints: 10, 20",
-        f"best step {best[1]}, validation loss {best[0]:.4f} nats per token",
-        f"next to continue text: jaxformer generate {run} TEXT",
-        f"to train further: jaxformer train {run} --training.steps 40",
-    ):
-        assert line in lines
-    assert "of step 3:" in output(capsys, "inspect", run, "--step", 3).out
-
-
-def test_inspect_of_a_run_without_checkpoints_says_so(trained, capsys, monkeypatch, tmp_path):
-    monkeypatch.setenv("COLUMNS", "1000")
-    shutil.copytree(trained[0] / "run", tmp_path / "a b")
-    shutil.rmtree(tmp_path / "a b" / "checkpoints")
-    printed = output(capsys, "inspect", tmp_path / "a b").out
-    assert "0 of 20; checkpoints: none" in printed and "best " not in printed
-    assert "generate" not in printed and f"jaxformer plot loss '{tmp_path}/a b'" in printed
-    assert printed.endswith(f"jaxformer train '{tmp_path}/a b'\n")

@@ -1,15 +1,11 @@
 """jaxformer inspect."""
 
-import pathlib
-import shlex
 import statistics
 from typing import TYPE_CHECKING
 
-from jaxformer.cli.commands.train import show_changed
 from jaxformer.cli.experiment import ConfigFlags, read_config, start_jax
 from jaxformer.cli.terminal import show, show_named, wrapped
 from jaxformer.config.checks import NonNegativeInt
-from jaxformer.storage import as_path
 
 if TYPE_CHECKING:
     from jaxformer.runs import DataReport
@@ -23,33 +19,26 @@ def inspect(
     config: str,
     *,
     flags: ConfigFlags,
-    step: NonNegativeInt | None = None,
-    rows: NonNegativeInt | None = None,
+    step: NonNegativeInt = 0,
+    rows: NonNegativeInt = 3,
 ) -> None:
-    """Show the data and a batch of a config, or the state of a run.
+    """Show the data and a batch of a config.
 
-    For a config, this prepares the data as jaxformer train does for a new run. It shows lengths,
-    texts that validation and training share, and decoded rows of a batch. It creates no model and
-    no run folder. Flags override keys, as in jaxformer train.
-
-    For a run folder without flags, this shows its config, data and checkpoints, and what you can do
-    next.
+    This prepares the data as jaxformer train does for a new run. It shows lengths, texts that
+    validation and training share, and decoded rows of a batch. It creates no model and no run
+    folder. Flags override keys, as in jaxformer train.
 
     Args:
         config: config file, name of a built-in config, or run folder, such as runs/quickstart.
-        step: training step whose batch is shown, from 0, as on the devices of this machine; 0 if
-            not set.
-        rows: number of rows of the batch to show; 3 if not set.
+        step: training step whose batch is shown, from 0, as on the devices of this machine.
+        rows: number of rows of the batch to show.
     """
-    folder = as_path(config)
-    if folder.is_dir() and (step, rows, flags) == (None, None, {}):
-        return _show_run(folder)
     experiment = read_config(config, flags)
     start_jax(experiment)
     from jaxformer import runs
     from jaxformer.runs.data.view import counted
 
-    report = runs.inspect_data(experiment, step or 0, rows=3 if rows is None else rows)
+    report = runs.inspect_data(experiment, step, rows=rows)
     show_named("model", report.task.model.kind)
     _show_data(report)
     lengths = [
@@ -65,38 +54,6 @@ def inspect(
         count = f"{shared.shared:,} of {total} also in the training data"
         show_named("" if index else "shared", count, *examples)
     _show_batch(report)
-
-
-def _show_run(folder: pathlib.Path) -> None:
-    """Prints the config, data and progress of a run, and commands to run next."""
-    from jaxformer import runs
-    from jaxformer.runs.folder.files import CHECKPOINTS, load_summary
-    from jaxformer.training.checkpoints import Checkpoints, checkpoint_steps
-
-    config = runs.read_run_config(folder)
-    model = runs.task_class(config).text_model.load(folder, config)
-    data, checkpoints = load_summary(folder), folder / CHECKPOINTS
-    show_named("run", f"{folder}: {model.kind}; settings other than the defaults:")
-    show_changed(config)
-    tokens = f"{data.train_tokens:,} tokens for training, {data.validation_tokens:,} for validation"
-    show_named("data", f"{config.data.source}: {tokens}")
-    saved = checkpoint_steps(checkpoints)
-    step, steps = max(saved, default=0), config.training.steps
-    show_named(
-        "steps", f"{step:,} of {steps:,}; checkpoints: {', '.join(map(str, saved)) or 'none'}"
-    )
-    if saved:
-        with Checkpoints(checkpoints, read_only=True) as opened:
-            best = opened.best_step
-            loss = None if best is None else opened.validation_loss(best)
-        if loss is not None:
-            unit = model.unit
-            show_named("best", f"step {best:,}, validation loss {loss:.4f} nats per {unit}")
-    name, more = shlex.quote(str(folder)), "" if step < steps else f" --training.steps {2 * steps}"
-    uses = [use.format(name) for use in model.uses] if saved else []
-    uses += [f"to draw the loss: jaxformer plot loss {name}"]
-    uses += [f"to train further: jaxformer train {name}{more}"]
-    show_named("next", *uses)
 
 
 def _show_data(report: "DataReport") -> None:
