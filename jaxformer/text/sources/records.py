@@ -179,7 +179,7 @@ def read_columns(path: str, names: Sequence[str]) -> Iterator[Row]:
         for line, columns, _ in rows:
             yield Row(line, [columns[i] for i in places] if len(columns) == len(header) else ())
         return
-    if is_csv and len(header) != len(names):
+    if is_csv:
         raise DataError(
             f"a CSV file must have a header with {' and '.join(names)}, got the columns "
             f"{first.columns[:8]} in '{file}'; name the columns in its first line"
