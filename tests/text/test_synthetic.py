@@ -25,19 +25,17 @@ def test_sequences_are_distinct_across_both_parts():
     assert len({*training, *validation}) == 101 + 19
 
 
-def test_lengths_are_uniform():
-    (training, _), (validation, _) = synthetic_pairs("copy", **OPTIONS)
+@pytest.mark.parametrize(
+    ("min_len", "expected"),
+    [(3, dict.fromkeys(range(3, 8), 24)), (1, {1: 11, 2: 18, 3: 18, 4: 18, 5: 18, 6: 18, 7: 19})],
+)
+def test_lengths_are_uniform_as_far_as_there_are_so_many(min_len, expected):
+    (training, _), (validation, _) = synthetic_pairs("copy", **OPTIONS | {"min_len": min_len})
     lengths = collections.Counter(len(source.split()) for source in training + validation)
-    assert lengths == dict.fromkeys(range(3, 8), 24)
+    assert lengths == expected
     # Both parts have all lengths, in a random order.
-    assert {len(source.split()) for source in validation} == set(range(3, 8))
+    assert {len(source.split()) for source in validation} == set(range(min_len, 8))
     assert list(training) != sorted(training, key=len)
-
-
-def test_short_lengths_give_all_they_have():
-    (training, _), (validation, _) = synthetic_pairs("copy", **(OPTIONS | dict(min_len=1)))
-    lengths = collections.Counter(len(source.split()) for source in training + validation)
-    assert lengths == {1: 11, 2: 18, 3: 18, 4: 18, 5: 18, 6: 18, 7: 19}
 
 
 @pytest.mark.parametrize("num_symbols, exist", [(3, 3 + 9 + 27), (1, 3)])

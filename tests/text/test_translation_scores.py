@@ -21,21 +21,17 @@ REFERENCES = [
 ]
 
 
-def test_scores_are_those_of_sacrebleu():
+def test_scores_are_those_of_sacrebleu_and_have_its_signatures():
     scores = translation_scores(tuple(TRANSLATIONS), REFERENCES)
     assert scores.bleu == sacrebleu.corpus_bleu(TRANSLATIONS, [REFERENCES]).score > 20
     assert scores.chrf == sacrebleu.corpus_chrf(TRANSLATIONS, [REFERENCES]).score > 20
+    version = "version:" + sys.modules["sacrebleu"].__version__
+    assert scores.bleu_signature == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|{version}"
+    assert scores.chrf_signature == f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|{version}"
 
 
 def test_exact_counts_no_translation_that_differs_in_a_space_or_in_case():
     assert exact_matches(["No.", "no", "no ", "no"], ["no", "no", "no", "No"]) == 0.25
-
-
-def test_scores_have_signatures():
-    scores = translation_scores(TRANSLATIONS, REFERENCES)
-    version = "version:" + sys.modules["sacrebleu"].__version__
-    assert scores.bleu_signature == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|{version}"
-    assert scores.chrf_signature == f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|{version}"
 
 
 def test_scores_are_of_as_many_translations_as_references():

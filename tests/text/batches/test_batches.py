@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.text import IGNORE, Batches, Host, PackedDocuments, TokenStream, Windows
+from jaxformer.text import (
+    IGNORE,
+    Batches,
+    BucketedBatches,
+    Host,
+    PackedDocuments,
+    TokenStream,
+    Windows,
+)
 from jaxformer.text.store.arrays import JoinedArray
 from tests.text.arrays import assert_hosts_share, assert_same
 
@@ -98,8 +106,15 @@ def test_batches_refuse_what_cannot_be_made(error, source, batch_size, host, rul
         Batches(source, batch_size, host=host)
 
 
-def test_batches_refuse_a_negative_seed_and_a_negative_step():
+@pytest.mark.parametrize(
+    "make",
+    [
+        functools.partial(Batches, WINDOWS, 5),
+        functools.partial(BucketedBatches, [{"labels": np.zeros(3, int)}], batch_tokens=3),
+    ],
+)
+def test_batches_refuse_a_negative_seed_and_a_negative_step(make):
     with pytest.raises(DataError, match="seed must be at least 0, got -3; try 3"):
-        Batches(WINDOWS, 5, seed=-3)
+        make(seed=-3)
     with pytest.raises(IndexError, match="at least 0, got -1"):
-        Batches(WINDOWS, 5, seed=7)[-1]
+        make(seed=7)[-1]

@@ -193,10 +193,3 @@ def test_buckets_refuse_impossible_settings(options, rule):
 def test_buckets_refuse_examples_that_cannot_be_batched(examples, rule):
     with pytest.raises(DataError, match=rule):
         BucketedBatches(examples, batch_tokens=53)
-
-
-def test_buckets_refuse_a_negative_seed_and_a_negative_step():
-    with pytest.raises(DataError, match="seed must be at least 0, got -3; try 3"):
-        BucketedBatches(EXAMPLES, seed=-3, **OPTIONS)
-    with pytest.raises(IndexError, match="at least 0, got -1"):
-        BucketedBatches(EXAMPLES, seed=7, **OPTIONS)[-1]

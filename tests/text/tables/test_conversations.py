@@ -175,17 +175,13 @@ def test_packed_examples_are_whole_and_apart():
 
 
 def test_packed_examples_refuse_what_does_not_fit():
-    packed = text.PackedExamples([{"labels": np.zeros(3, np.int32)}], 3)
+    labels = np.zeros(3, np.int32)
     with pytest.raises(IndexError):
-        packed[1]
+        text.PackedExamples([{"labels": labels}], 3)[1]
     with pytest.raises(DataError, match="at most length=2 tokens, got 3 in example 0"):
-        text.PackedExamples([{"labels": np.zeros(3, np.int32)}], 2)
-
-
-def test_packed_examples_have_arrays_of_one_length():
-    packed = text.PackedExamples([{"labels": np.zeros(3, np.int32), "x": np.zeros(2)}], 3)
+        text.PackedExamples([{"labels": labels}], 2)
     with pytest.raises(DataError, match="to be packed, .* as long as its labels, 3, got x"):
-        packed[0]
+        text.PackedExamples([{"labels": labels, "x": np.zeros(2)}], 3)[0]
 
 
 def test_tokens_of_a_template_may_be_ordinary_ones_of_a_tokenizer():

@@ -51,8 +51,6 @@ LOSSLESS = {
     "byte": BYTE,
     "bpe": BPE,
     "bpe with mask": MASKED,
-    "reloaded byte": reloaded(BYTE),
-    "reloaded bpe": reloaded(BPE),
 }
 ALL = {
     "byte": BYTE,
@@ -192,11 +190,6 @@ def test_words_are_the_ordinary_tokens_by_id(tokenizer):
     special = {tokenizer.unknown, tokenizer.end_of_text, tokenizer.mask}
     ids = [i for i in range(tokenizer.vocab_size) if i not in special]
     assert list(tokenizer.words.items()) == [(tokenizer.decode([i]), i) for i in ids]
-
-
-def test_bare_string_instead_of_texts_is_refused():
-    with pytest.raises(DataError, match=r"must be a list of strings, got 'work'; pass \[text\]"):
-        BYTE.encode_documents("work")
 
 
 @pytest.mark.parametrize("bad", [-1, 257])
