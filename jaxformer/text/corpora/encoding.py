@@ -19,7 +19,7 @@ from jaxformer.text.store.arrays import (
     token_dtype,
 )
 from jaxformer.text.store.store import Arrays, cache_path, filled_store
-from jaxformer.text.tables.table import Table, require_same_length, row_size
+from jaxformer.text.tables.table import Table, row_size
 from jaxformer.text.tokenizers.texts import groups_of_size
 from jaxformer.text.tokenizers.tokenizer import Tokenizer
 
@@ -160,9 +160,6 @@ def fitting_rows(
     Returns:
         The examples that fit, perhaps none, by the index of their row.
 
-    Raises:
-        DataError: there are not as many examples as rows.
-
     Example:
         >>> from jaxformer.text import Labelled
         >>> examples = [{"labels": np.arange(9)}, None, {"labels": np.arange(2)}]
@@ -172,7 +169,6 @@ def fitting_rows(
         >>> print(counts)
         3 texts read, 1 kept; 1 empty (line 2), 1 too long (line 1)
     """
-    require_same_length(rows=rows.lines, examples=examples)
     fitting = {}
     for index, (line, example) in enumerate(zip(rows.lines, examples, strict=True)):
         if example is None:

@@ -91,12 +91,6 @@ def test_rows_that_cannot_be_used_are_counted_with_their_lines(tmp_path, monkeyp
             prepare_rows(corpus, encode, 1, folder)
 
 
-def test_rows_have_an_example_each():
-    rows = text.Pairs(tuple("abc"), tuple("xyz"))
-    with pytest.raises(DataError, match="3 rows, 2 examples"):
-        text.fitting_rows(rows, encode(rows)[:2], 4, text.Counts("pairs", read=3))
-
-
 def test_example_arrays_are_the_examples():
     examples = encode(text.Pairs(("ab", "c", "def"), ("x", "yz", "u")))
     arrays = ExampleArrays.of(examples)

@@ -16,15 +16,6 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_texts_are_read_with_their_labels(folder):
-    (folder / "a.tsv").write_bytes(
-        b"\xef\xbb\xbfGreat! \t good\r\nno tab\na\tb\tc\n\tbad\nSo so.\t\n"
-    )
-    labelled, counts = Labelled.read(["a.tsv"])
-    assert labelled == Labelled(("Great!",), ("good",), lines=("1",))
-    assert str(counts) == "5 texts read, 1 kept; 2 empty (lines 4, 5), 2 misaligned (lines 2, 3)"
-
-
 def test_several_files_follow_each_other_and_are_named(folder):
     (folder / "a.tsv").write_bytes(b"A\tx\n\tx\n")
     (folder / "b.tsv.gz").write_bytes(gzip.compress(b"none\nB\ty"))

@@ -121,10 +121,6 @@ def test_stream_holds_back_only_an_unfinished_character():
     pushed = [stream.push([byte]) for byte in "a😀é".encode()]
     assert pushed == ["a", "", "", "", "😀", "", "é"]
     assert [stream.push([0xF0]), stream.push([0x41]), stream.flush()] == ["", "\ufffdA", ""]
-
-
-def test_stream_finds_the_rest_of_a_character_after_special_tokens():
-    stream = BYTE.stream()
     assert [stream.push([0xC3]), stream.push([256] * 11), stream.push([0xA9])] == ["", "", "é"]
 
 

@@ -93,21 +93,14 @@ def test_training_refuses_what_is_no_text(train, texts, rule):
 
 
 @pytest.mark.parametrize("train", TRAINERS.values(), ids=TRAINERS)
-def test_mask_is_one_more_token_after_the_others(train):
+def test_mask_is_one_more_token_which_no_text_has(train):
     tokenizer = train([TEXT + "<|mask|>"])
     before = tokenizer.to_json()
     masked = with_mask(tokenizer)
     assert (masked.mask, masked.vocab_size) == (tokenizer.vocab_size, tokenizer.vocab_size + 1)
     assert (masked.end_of_text, masked.unknown) == (tokenizer.end_of_text, tokenizer.unknown)
     assert Tokenizer.from_json(masked.to_json()).mask == masked.mask
-    assert tokenizer.mask is None
-    assert tokenizer.to_json() == before
-
-
-@pytest.mark.parametrize("train", TRAINERS.values(), ids=TRAINERS)
-def test_mask_is_never_read_from_text_and_never_decoded(train):
-    tokenizer = train([TEXT + "<|mask|>"])
-    masked = with_mask(tokenizer)
+    assert tokenizer.mask is None and tokenizer.to_json() == before
     ids = masked.encode("a<|mask|>b").tolist()
     assert ids == tokenizer.encode("a<|mask|>b").tolist()
     assert masked.decode([masked.mask, *ids, masked.mask]) == tokenizer.decode(ids)
