@@ -91,6 +91,8 @@ class TrainingLoop:
                     self.wait()
             for run in self.training:
                 run.leave(self.state)
+                if run.stopped_by is not None:
+                    self.progress.print(f"stopped at step {self.step} by {run.stopped_by}")
             self.progress.print(self.clock.summary())
         self.stop_signal = self.stop_signal or self.stop.received
 
@@ -135,7 +137,6 @@ class TrainingLoop:
             # Not after a signal, which may leave little time: resuming makes up for it.
             if not stopped and self.is_evaluation_due():
                 self.evaluate(self.training)
-            self._part_from_stopped()
             stopped = stopped or self.must_stop()
             if self.step % config.checkpoint_every == 0 or last or stopped:
                 self.save(self.training)
@@ -153,7 +154,6 @@ class TrainingLoop:
                 self.evaluate(lacking)
                 for run in lacking if self.stop_signal is None else ():
                     run.save(self.state)
-        self._part_from_stopped()
 
     def for_each(self, runs: Sequence[Recorder], act: Callable[[Recorder], T]) -> list[T]:
         """Results of a function of each run; a run that diverges leaves."""
@@ -168,16 +168,6 @@ class TrainingLoop:
                     self.progress.print_of(run.name, str(error))
         return results
 
-    def _part_from_stopped(self) -> None:
-        """Saves the runs that a callback stops, which leave."""
-        stopped = [run for run in self.training if run.stopped_by is not None]
-        self.save([run for run in stopped if self.step > run.last_saved])
-        for run in stopped:
-            if not run.has_left:
-                run.leave(self.state)
-                reason = f"stopped at step {self.step} by {run.stopped_by}"
-                self.progress.print_of(run.name, reason)
-
     def must_stop(self) -> bool:
         """Whether to stop here; all hosts ask at the same places and get the same answer."""
         if self.stop_signal is None:
@@ -185,7 +175,8 @@ class TrainingLoop:
                 self.stop_signal = self.stop.received
             elif is_stop_reached():
                 self.stop_signal = signal.SIGTERM
-        return self.stop_signal is not None or not self.training
+        is_asked = any(run.stopped_by is not None for run in self.runs)  # by a callback
+        return self.stop_signal is not None or is_asked or not self.training
 
     def is_evaluation_due(self) -> bool:
         """Whether the validation loss is measured after this step."""
