@@ -5,10 +5,10 @@ from jaxformer.flops import count_flops, count_model_flops
 from jaxformer.planning.collectives import Collective
 from jaxformer.planning.compiler import CompiledStep
 from jaxformer.planning.memory import MemoryNeeds, memory_needs
-from jaxformer.planning.plan import Plan, make_plan, settings_that_fit
+from jaxformer.planning.plan import Plan, make_plan, setting_that_fits
 
 __all__ = [
     "ACCELERATORS", "Accelerator", "Collective", "CompiledStep", "MemoryNeeds", "Plan",
     "count_flops", "count_model_flops", "find_accelerator", "make_plan", "memory_needs",
-    "settings_that_fit",
+    "setting_that_fits",
 ]  # fmt: skip

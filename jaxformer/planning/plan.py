@@ -162,8 +162,8 @@ def _plan(config: ExperimentConfig, place: Place) -> Plan:
     )  # fmt: skip
 
 
-def settings_that_fit(plan: Plan) -> list[tuple[Plan, dict[str, Any]]]:
-    """Up to three settings that fit, nearest first: more remat, then micro-batches, then fsdp.
+def setting_that_fits(plan: Plan) -> tuple[Plan, dict[str, Any]] | None:
+    """The nearest setting that fits: more remat, then more micro-batches, then a larger fsdp.
 
     Only settings that are estimated to fit are planned, and at most four, since each is compiled
     for a TPU.
@@ -172,26 +172,22 @@ def settings_that_fit(plan: Plan) -> list[tuple[Plan, dict[str, Any]]]:
         plan: a plan that does not fit.
 
     Returns:
-        Plans that fit, each with its changed settings by key.
+        The plan that fits, and its changed settings by key; None if none was found.
     """
-    tried = itertools.islice(_estimated_to_fit(plan), _MOST_COMPILED)
-    plans = [(_plan(_with(plan.config, changes), plan.place), changes) for changes in tried]
-    return [(candidate, changes) for candidate, changes in plans if candidate.fits][:3]
-
-
-def _estimated_to_fit(plan: Plan) -> Iterator[dict[str, Any]]:
-    """Changes to the config that are estimated to fit, in the order in which they are tried."""
     config, shards = plan.config, num_row_parts(plan.sizes)
-    policies = _REMATS[_REMATS.index(config.model.remat) :]
     is_split = config.training.runner in ("auto", "mesh")
-    # Of each number of micro-batches and fsdp axis, those with the least remat.
-    most = shards // plan.sizes["expert"] if is_split else 1
-    for fsdp in _doubled(plan.sizes["fsdp"], most):
-        for count in _doubled(config.training.accumulate_steps, plan.rows // shards):
-            changes = [_changes(plan, fsdp, count, policy) for policy in policies]
-            if _is_estimated_to_fit(plan, changes[-1]):  # else no other does
-                fitting = (c for c in changes if c and _is_estimated_to_fit(plan, c))
-                yield from itertools.islice(fitting, 1)
+    settings = itertools.product(
+        _doubled(plan.sizes["fsdp"], shards // plan.sizes["expert"] if is_split else 1),
+        _doubled(config.training.accumulate_steps, plan.rows // shards),
+        _REMATS[_REMATS.index(config.model.remat) :],
+    )
+    tried = (_changes(plan, *setting) for setting in settings)
+    fitting = (changes for changes in tried if changes and _is_estimated_to_fit(plan, changes))
+    for changes in itertools.islice(fitting, _MOST_COMPILED):
+        candidate = _plan(_with(config, changes), plan.place)
+        if candidate.fits:
+            return candidate, changes
+    return None
 
 
 def _doubled(number: int, total: int) -> Iterator[int]:

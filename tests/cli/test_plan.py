@@ -58,7 +58,7 @@ def test_plan_of_a_compiled_step_has_what_the_compiler_says(plan_config, capsys,
     assert "compiled arguments 4 MiB, results 1 MiB, temporaries 2 MiB, program 1 KiB" in printed
     assert "; in 3 s memory 7.001 MiB of " in printed
     compile_as(CompiledStep(2.6, failure="Ran out of memory"))
-    monkeypatch.setattr(planning, "settings_that_fit", lambda plan: [])
+    monkeypatch.setattr(planning, "setting_that_fits", lambda plan: None)
     with pytest.raises(SystemExit) as stopped:
         main([str(word) for word in words])
     printed = " ".join(capsys.readouterr().out.split())

@@ -7,12 +7,7 @@ import pytest
 
 from jaxformer.config import LoraConfig, MeshConfig, TrainingConfig
 from jaxformer.errors import ConfigError
-from jaxformer.planning import (
-    ACCELERATORS,
-    find_accelerator,
-    make_plan,
-    settings_that_fit,
-)
+from jaxformer.planning import ACCELERATORS, find_accelerator, make_plan, setting_that_fits
 from jaxformer.planning.memory import memory_traffic
 from jaxformer.planning.settings import trace_step
 from tests.small_config import model, small
@@ -31,19 +26,18 @@ def with_memory(num_bytes):
     return dataclasses.replace(H100, memory=num_bytes * 4 // 3)
 
 
-def test_settings_that_fit_are_found_nearest_first():
+def test_nearest_setting_that_fits_is_found():
     plan = make_plan(config(), with_memory(10**9), num_devices=8)
     assert plan.fits
     state = plan.needs.total - plan.needs.activations
-    tried = []
-    for available in (plan.needs.total - 1, state * 2 // 3):
-        settings = settings_that_fit(make_plan(config(), with_memory(available), num_devices=8))
-        assert 1 <= len(settings) <= 3
-        assert all(fitting.needs.total <= fitting.available for fitting, _ in settings)
-        tried.append([changes for _, changes in settings])
-    assert tried[0][0] == {"model.remat": "dots"}
-    assert tried[1][0] == {"model.remat": "full", "mesh.fsdp": 2}
-    assert settings_that_fit(make_plan(config(), with_memory(1000), num_devices=8)) == []
+    for available, nearest in (
+        (plan.needs.total - 1, {"model.remat": "dots"}),
+        (state * 2 // 3, {"model.remat": "full", "mesh.fsdp": 2}),
+    ):
+        small_plan = make_plan(config(), with_memory(available), num_devices=8)
+        fitting, changes = setting_that_fits(small_plan)
+        assert fitting.fits and changes == nearest
+    assert setting_that_fits(make_plan(config(), with_memory(1000), num_devices=8)) is None
 
 
 def test_bounds_follow_from_the_peaks():
@@ -64,7 +58,7 @@ def test_data_axis_that_is_set_is_part_of_what_fits():
     plan = make_plan(config(mesh=mesh), H100, num_devices=8)
     needed = plan.needs.parameters + plan.needs.gradients + plan.needs.optimizer
     small_plan = make_plan(config(mesh=mesh), with_memory(needed // 2), num_devices=8)
-    (fitting, changes), *_ = settings_that_fit(small_plan)
+    fitting, changes = setting_that_fits(small_plan)
     assert fitting.fits and changes["mesh.data"] * changes["mesh.fsdp"] == 8
 
 

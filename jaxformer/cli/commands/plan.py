@@ -48,14 +48,13 @@ def plan(
         show_named(name, text)
     if estimate.fits:
         return
-    texts = []
-    for setting, changes in planning.settings_that_fit(estimate):
+    text = "nothing, even with more remat, micro-batches or fsdp; use more devices"
+    if (fitting := planning.setting_that_fits(estimate)) is not None:
+        setting, changes = fitting
         words = " ".join(f"--{key.replace('_', '-')} {new}" for key, new in changes.items())
         total = setting.needs.total if setting.compiled is None else setting.compiled.total
-        texts.append(f"{words}: {readable_bytes(total)}, {_speed(setting, utilization)}")
-    if not texts:
-        texts = ["nothing, even with more remat, micro-batches or fsdp; use more devices"]
-    show_named("fits", *texts)
+        text = f"{words}: {readable_bytes(total)}, {_speed(setting, utilization)}"
+    show_named("fits", text)
     sys.exit(1)
 
 
