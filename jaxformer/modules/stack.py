@@ -156,7 +156,7 @@ class Stack(nn.Module):
             def initialize(block: nn.Module, x: jax.Array, _: None) -> tuple[jax.Array, None]:
                 layer = group[0]
                 output = block(x, layer.context, cache=layer.cache, cross_cache=layer.cross_cache)
-                return output.x, None
+                return check_block_output(block, output, x, cache=layer.cache).x, None
 
             axes, rngs = {_STORED: 0}, {"params": True}
             names = {nn.PARTITION_NAME: "layers"}
