@@ -105,9 +105,9 @@ def test_parameters_have_the_shapes_that_they_are_drawn_with(task):
 def test_state_of_training_must_fit_the_memory_to_the_byte(task, monkeypatch):
     """Parameters, gradients and two moments of Adam, and its count."""
     params = sum(np.prod(leaf.shape) * 4 for leaf in jax.tree.leaves(param_shapes(task.model)))
-    # Adam counts its steps, so does the schedule of the learning rate, and the state has three
+    # Adam counts its steps, so does the schedule of the learning rate, and the state has two
     # numbers of its own.
-    total = int(4 * params + 4 + 4 + 3 * 4)
+    total = int(4 * params + 4 + 4 + 2 * 4)
     monkeypatch.setattr(memory, "host_memory", lambda: total)
     require_training_memory(task.model, SingleRunner())
     monkeypatch.setattr(memory, "host_memory", lambda: total - 1)

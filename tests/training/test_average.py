@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from jaxformer.config import LoopConfig, MeshConfig, MeshRule
+from jaxformer.config import LoopConfig, MeshConfig
 from jaxformer.errors import CheckpointError
 from jaxformer.training import (
     Checkpoints,
@@ -23,7 +23,7 @@ from tests.training import saved
 
 DECAY = 0.75  # a plain mean of four steps, and then no more
 OPTIMIZER = optax.adam(0.3)
-FROZEN = {"kernel": np.float32([[1.0], [0.0], [-1.0], [2.0]])}
+FROZEN = {"query_kernel": np.float32([[1.0], [0.0], [-1.0], [2.0]])}
 
 
 def batch(step):
@@ -32,12 +32,12 @@ def batch(step):
 
 
 def loss(params, batch, dropout_rng):
-    error = batch["x"] @ params["kernel"].astype(jnp.float32) - batch["y"]
+    error = batch["x"] @ params["query_kernel"].astype(jnp.float32) - batch["y"]
     return (error**2).sum(), jnp.float32(error.size)
 
 
 def start():
-    return {"kernel": jnp.zeros((4, 1)), "constant": jnp.full(2, 0.1, "float32")}
+    return {"query_kernel": jnp.zeros((4, 1)), "constant": jnp.full(2, 0.1, "float32")}
 
 
 def train(folder, steps, *, decay=DECAY, **options):
@@ -74,14 +74,14 @@ def test_average_is_the_recursion_over_the_parameters(dtype):
     for index in range(8):
         state, _ = program(state, batch(index))
         share = max(1 - DECAY, 1 / (index + 1))
-        expected += share * (np.float64(state.params["kernel"]) - expected)
-    assert state.average["kernel"].dtype == np.float32
+        expected += share * (np.float64(state.params["query_kernel"]) - expected)
+    assert state.average["query_kernel"].dtype == np.float32
     # XLA may average parameters that it has not rounded to bfloat16 yet.
     rtol = {"float32": 1e-6, "bfloat16": 2**-8}[dtype]
-    np.testing.assert_allclose(state.average["kernel"], expected, rtol=rtol)
+    np.testing.assert_allclose(state.average["query_kernel"], expected, rtol=rtol)
     np.testing.assert_array_equal(state.average["constant"], constant)
-    assert float(jnp.abs(state.average["kernel"] - state.params["kernel"]).max()) > 1e-2
-    assert state.evaluated["kernel"].dtype == dtype
+    assert float(jnp.abs(state.average["query_kernel"] - state.params["query_kernel"]).max()) > 1e-2
+    assert state.evaluated["query_kernel"].dtype == dtype
 
 
 def test_resumed_training_is_bitwise_the_uninterrupted_one(tmp_path, trained):
@@ -103,7 +103,7 @@ def test_validation_result_and_checkpoint_have_the_average(trained):
         rounded = checkpoints.restore_params(SingleRunner().template(narrow), 6)
     for params in (opened, result.params):
         saved.assert_same(params, state.average)
-    assert rounded["kernel"].dtype == "bfloat16"
+    assert rounded["query_kernel"].dtype == "bfloat16"
     assert result.evaluation.loss == pytest.approx(validation_loss(state.average), rel=1e-5)
     assert result.evaluation.loss != pytest.approx(validation_loss(state.params), rel=1e-2)
 
@@ -115,18 +115,19 @@ def test_scores_and_result_combine_the_average_with_what_is_frozen():
         scores=lambda params: seen.append(params) or {},
     )  # fmt: skip
     trial = Trial(
-        loss, {"kernel": start()["kernel"]}, OPTIMIZER, frozen=FROZEN,
+        loss, {"query_kernel": start()["query_kernel"]}, OPTIMIZER, frozen=FROZEN,
         combine=lambda params, frozen: jax.tree.map(jnp.add, params, frozen),
     )  # fmt: skip
     loop = LoopConfig(steps=3, average_decay=DECAY)
     result = fit(trial, data, None, loop, runner=SingleRunner())
-    np.testing.assert_array_equal(seen[0]["kernel"], result.params["kernel"] + FROZEN["kernel"])
+    np.testing.assert_array_equal(
+        seen[0]["query_kernel"], result.params["query_kernel"] + FROZEN["query_kernel"]
+    )
     assert result.evaluation.loss == pytest.approx(validation_loss(seen[0]), rel=1e-5)
 
 
 def test_mesh_splits_the_average_as_the_parameters_and_has_that_of_pmap(trained):
-    rules = (MeshRule(path="kernel", axes=("fsdp", "")),)
-    mesh = MeshRunner(MeshConfig(data=1, fsdp=2, rules=rules), jax.devices()[:2])
+    mesh = MeshRunner(MeshConfig(data=1, fsdp=2), jax.devices()[:2])
     states = []
     for runner in (mesh, PmapRunner(jax.devices()[:2])):
         step = make_train_step(
@@ -141,9 +142,13 @@ def test_mesh_splits_the_average_as_the_parameters_and_has_that_of_pmap(trained)
         for name, leaf in state.params.items():
             assert state.average[name].sharding == leaf.sharding
         states.append(state)
-    assert states[0].average["kernel"].addressable_data(0).shape == (2, 1)
-    np.testing.assert_allclose(states[0].average["kernel"], states[1].average["kernel"], rtol=1e-5)
-    np.testing.assert_allclose(states[1].average["kernel"], trained[1].params["kernel"], rtol=1e-5)
+    assert states[0].average["query_kernel"].addressable_data(0).shape == (2, 1)
+    np.testing.assert_allclose(
+        states[0].average["query_kernel"], states[1].average["query_kernel"], rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        states[1].average["query_kernel"], trained[1].params["query_kernel"], rtol=1e-5
+    )
 
 
 def averaged(step):
