@@ -67,8 +67,7 @@ def evaluate_tasks(
         limit: largest number of examples of each task; None = all.
 
     Raises:
-        ConfigError: lm-eval is missing.
-        KeyError: it has no such task; `lm-eval ls tasks` prints their names.
+        ConfigError: lm-eval is missing, or has no such task.
     """
     harness = harness_model(model)
     import lm_eval
@@ -76,6 +75,10 @@ def evaluate_tasks(
     from lm_eval.utils import make_table
 
     manager = TaskManager(include_path=None if include is None else str(include))
+    if unknown := [task for task in tasks if not manager.match_tasks([task])]:
+        raise ConfigError(
+            f"lm-eval has no task {', '.join(unknown)}; see its names with: lm-eval ls tasks"
+        )
     results = lm_eval.simple_evaluate(
         model=harness, tasks=list(tasks), limit=limit, task_manager=manager
     )

@@ -109,6 +109,8 @@ def test_figures_are_those_of_transformers(folders, tasks, family, capsys, monke
     assert len({str(sample["resps"]) for sample in got["samples"]["answers"]}) > 3
     main(["evaluate", str(folder), "--tasks", "choices", "texts", "--include", str(tasks)])
     assert "|choices|" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="lm-eval has no task chioces"):
+        runs.evaluate_tasks(model.model, ["chioces"])
 
 
 def test_scores_are_those_of_the_model(folders):
