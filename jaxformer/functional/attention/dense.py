@@ -26,6 +26,7 @@ from jaxformer.functional.attention.block import (
     softmax_factors,
     weighted_values,
     zero_blind_queries,
+    zero_except,
     zero_hidden_keys,
 )
 from jaxformer.functional.attention.inputs import AttentionInputs
@@ -80,13 +81,14 @@ def _attend_block_jvp(
     static: StaticOptions, primals: tuple[BlockInputs], tangents: tuple[BlockInputs]
 ) -> tuple[Attended, Attended]:
     block, block_dot = *primals, *tangents
-    # The gradient of the query is a product with all keys, that of the key with all queries. The
-    # forward pass needs no zeros there: they would cost a pass over the keys of a cache.
-    query = zero_blind_queries(block.query, block.mask)
-    block = block._replace(query=query, key=zero_hidden_keys(block.key, block.mask))
     exponentials, inverse, maximum, residual = softmax_factors(block_scores(static, block))
     output = weighted_values(static, exponentials, block.value, block.keep) * inverse
     output = checkpoint_name(output, OUTPUT)
+    if block.mask is not None:
+        # The gradient of the query is a product with all keys, that of the key with all queries.
+        # The forward pass needs no zeros there: they would cost a pass over the keys of a cache.
+        query = zero_except(inverse != 0, block.query)  # of rows that see nothing it is 0
+        block = block._replace(query=query, key=zero_hidden_keys(block.key, block.mask))
     dots = linear_map(
         functools.partial(_forward, static),
         functools.partial(_backward, static),
