@@ -11,8 +11,7 @@ import numpy as np
 from jaxformer import text
 from jaxformer.config import ExperimentConfig, SamplingConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.inference import generate_stream
-from jaxformer.inference.token_ids import check_prompts
+from jaxformer.inference import generate_stream, token_ids
 from jaxformer.interop import HuggingFaceChatTemplate, HuggingFaceModel
 from jaxformer.interop.generation_config import require_supported
 from jaxformer.models import AttentionMap, Decoder
@@ -244,7 +243,7 @@ class LanguageModel(TextModel):
     def check_prompt(self, prompt: str) -> None:
         """Raises DataError if a prompt and its continuation do not fit in the context."""
         ids = self.encode_prompt(prompt)
-        check_prompts(self.config.model, [ids], self._sample_tokens(ids))
+        token_ids.check_prompts(self.config.model, [ids], self._sample_tokens(ids))
 
     def sample(self, prompt: str, seed: int = 0) -> str:
         """Continues a prompt with the settings of the config's samples; returns both."""
