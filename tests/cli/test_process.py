@@ -34,7 +34,7 @@ def test_help_of_every_command_answers_within_two_seconds_without_jax():
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     elapsed = time.monotonic() - start
     assert result.returncode == 0, result.stderr
-    for word in ("evaluate", "--beam-size", "[MASK]", "--length INT", "--step INT", ".svg"):
+    for word in ("evaluate", "--beam-size", "[MASK]", "--rows INT", "--step INT", ".svg"):
         assert word in result.stdout
     assert elapsed < 2, f"{elapsed:.1f} s"
 

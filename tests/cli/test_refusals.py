@@ -66,7 +66,7 @@ def test_validation_text_may_not_be_trained_on(tmp_path, capsys):
 
 MISTYPED = {
     "trian --lr 3": "got 'trian'; did you mean 'train'? (see jaxformer --help)",
-    "plot los": "jaxformer plot must be one of loss, sweep, profile, positions, attention, got "
+    "plot los": "jaxformer plot must be one of loss, sweep, profile, attention, got "
                 "'los'; did you mean 'loss'? (see jaxformer plot --help)",
     "xyz": "got 'xyz' (see jaxformer --help)",
     "train --seed 3": "jaxformer train needs CONFIG: config file, name",
