@@ -113,8 +113,8 @@ def test_experts_count_for_the_tokens_that_chose_them():
     assert 2 * tokens < rows < 1.1 * 2 * tokens
     router, expert = 3 * 2 * tokens * 8 * 5, 3 * 2 * 2 * rows * 8 * 24
     shared = 3 * 2 * tokens * (2 * 8 * 3 * 24 + 8)  # all tokens; the last is the gate
-    others = 64 * (FORWARD - FEED_FORWARD)
-    assert forward_flops(mixed, 64) == others + expert + router + shared
+    rest_of_forward = 64 * (FORWARD - FEED_FORWARD)
+    assert forward_flops(mixed, 64) == rest_of_forward + expert + router + shared
     # The backward pass computes the first of two products again; the outputs are kept.
     step = 64 * (STEP - 3 * FEED_FORWARD) + 3.5 * expert + 3 * (router + shared)
     assert step_flops(mixed, 64) == step
@@ -124,8 +124,8 @@ def test_chunked_attention_skips_blocks_of_hidden_pairs_and_dense_none():
     def attention(implementation, window=None):
         sizes = {"max_len": 1024, "local_window_size": window}
         changes = {"attention_implementation": implementation, **sizes}
-        others = 64 * (FORWARD - ATTENTION)  # at 64 times the length
-        return forward_flops(planned(changes), 1) - others
+        rest_of_forward = 64 * (FORWARD - ATTENTION)  # at 64 times the length
+        return forward_flops(planned(changes), 1) - rest_of_forward
 
     assert attention("dense", window=100) == attention("dense") == ATTENTION * 64**2
     # Of two blocks of queries, the first sees one block of keys.

@@ -230,7 +230,8 @@ def _layer_calls(
         if layer.taps is not None:
             call = functools.partial(_call_with_taps, layer=layer, inputs=inputs)
         functools.update_wrapper(call, call.func)  # nn.tabulate needs a name
-        # A call with a cache has no backward pass.
+        # Not with a cache: decoding has no backward pass, and under remat a cache that the block
+        # returns unchanged would have other arrays.
         if remat != "none" and layer.cache is None:
             # XLA merges nothing across scan iterations, so remat does not need the barriers
             # against CSE there, which would cost speed.
