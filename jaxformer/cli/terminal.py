@@ -26,11 +26,11 @@ def show_named(name: str, *texts: str) -> None:
 
 
 def readable_seconds(seconds: float) -> str:
-    """A time in the largest unit in which it is at least 1."""
-    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes"), (1, "s")):
-        if seconds >= size:
+    """A time in the largest unit of which it has two, or in seconds or milliseconds."""
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"
-    return f"{seconds * 1000:.3g} ms"
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
 
 
 def wrapped(line: str, *, first: str = "", indent: str = "") -> str:

@@ -4,6 +4,7 @@ import pytest
 
 from jaxformer import planning
 from jaxformer.cli import main
+from jaxformer.cli.terminal import readable_seconds
 from jaxformer.planning.compiler import CompiledStep
 from tests.cli.commands import one_line, output, write_config
 
@@ -76,3 +77,9 @@ def test_mistakes_of_a_plan_are_one_line(plan_config, capsys):
     assert "--devices must be positive, got 0" in few
     assert "--modl.remat" in one_line(capsys, *plan, "--accelerator", "H100", "--modl.remat", "x")
     assert "3" in one_line(capsys, *plan, "--accelerator", "H100", "--devices", 3)
+
+
+def test_times_have_a_unit_of_which_there_are_two():
+    times = {86_999: "24.2 hours", 200_000: "2.31 days", 61: "61 s", 1.5: "1.5 s", 0.145: "145 ms"}
+    for seconds, text in times.items():
+        assert readable_seconds(seconds) == text
