@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from einops import rearrange
 
 from jaxformer.functional.attention.block import SAVED, BlockInputs, zero_hidden_keys
-from jaxformer.functional.attention.dense import attend_block
+from jaxformer.functional.attention.dense import attend_block, dense_attention
 from jaxformer.functional.attention.inputs import AttentionInputs
 from jaxformer.functional.attention.plan import BlockLoop, plan_loops
 from jaxformer.functional.checks import Array, is_symbolic
@@ -67,16 +67,8 @@ def chunked_attention(
     """`dot_product_attention` by blocks of queries; T and S may not be symbolic."""
     static = dataclasses.replace(inputs.static, operands=operands)
     inputs = dataclasses.replace(inputs, static=static)
-    # Empty blocks cannot be planned.
-    if 0 in inputs.query.shape:
-        output, residual = _nothing(inputs, inputs.query.shape[:-1])
-        return output.astype(inputs.query.dtype), residual
-    if inputs.value.shape[-1] == 0:
-        # The head loop does not accept empty arrays; the residual does not depend on values.
-        one_wide = jnp.zeros_like(inputs.value, shape=(*inputs.value.shape[:-1], 1))
-        inputs = dataclasses.replace(inputs, value=one_wide)
-        output, residual = chunked_attention(inputs, blocks=blocks, operands=operands)
-        return output[..., :0], residual
+    if 0 in (*inputs.query.shape, inputs.value.shape[-1]):
+        return dense_attention(inputs, operands)  # blocks and heads are not empty
     num_queries, num_keys = inputs.query.shape[-3], inputs.key.shape[-3]
     loops = plan_loops(inputs.mask, num_queries, num_keys, blocks.queries)
     return _attend_heads(inputs, loops, blocks.heads)
