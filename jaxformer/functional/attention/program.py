@@ -5,7 +5,7 @@ import contextvars
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Unpack, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +17,9 @@ from jaxformer.functional.attention.chunked import block_sizes, chunked_attentio
 from jaxformer.functional.attention.dense import dense_attention
 from jaxformer.functional.attention.inputs import (
     AttentionInputs,
+    AttentionKeywords,
     Bias,
     ImplementationName,
-    MaskKeywords,
     prepare_attention,
 )
 from jaxformer.functional.attention.kernels.cudnn import cudnn_attention, why_not_cudnn
@@ -60,12 +60,16 @@ class Choice(NamedTuple):
 
 
 def attention_implementation(
-    query: Array, key: Array, value: Array, bias: Bias | None = None,
-    mask: AnyMask | None = None, *, scale: float | jax.Array | None = None,
-    softcap: float | None = None, dropout_rate: float = 0.0,
-    precision: jax.lax.PrecisionLike = None, return_residual: bool = False,
-    platform: str | None = None, **structure: Any,
-) -> Choice:  # fmt: skip
+    query: Array,
+    key: Array,
+    value: Array,
+    bias: Bias | None = None,
+    mask: AnyMask | None = None,
+    *,
+    return_residual: bool = False,
+    platform: str | None = None,
+    **options: Unpack[AttentionKeywords],
+) -> Choice:
     """Name of the implementation that `dot_product_attention` uses for a call, and why.
 
     The choice depends on shapes, dtypes, Python arguments, the mesh, the default backend and the
@@ -74,25 +78,22 @@ def attention_implementation(
 
     Args:
         query: as in `dot_product_attention`; this and all arrays, also those of rules and of the
-            structure, may be `jax.ShapeDtypeStruct`.
+            options, may be `jax.ShapeDtypeStruct`.
         key: as in `dot_product_attention`.
         value: as in `dot_product_attention`.
         bias: as in `dot_product_attention`.
         mask: as in `dot_product_attention`.
-        scale: as in `dot_product_attention`.
-        softcap: as in `dot_product_attention`.
-        dropout_rate: as in `dot_product_attention`.
-        precision: as in `dot_product_attention`.
         return_residual: as in `dot_product_attention`.
         platform: "cpu", "cuda", "rocm" or "tpu"; the default backend's when not given.
-        **structure: as in `attention_weights`.
+        **options: the keywords of `dot_product_attention`; a dropout_rate needs no dropout_rng.
 
     Returns:
         The name, and the reason for each implementation declined.
 
     Raises:
         ShapeError: an argument does not fit.
-        ConfigError: an option is invalid, or the platform is unknown.
+        ConfigError: an option is invalid, the platform is unknown, or the requested implementation
+            does not support the call.
 
     Example:
         >>> x = jax.ShapeDtypeStruct((1, 1024, 8, 64), "float32")
@@ -104,23 +105,22 @@ def attention_implementation(
         >>> attention_implementation(x, x, x, is_causal=True, platform="tpu").name
         'dense'
     """
-    check_keywords("attention_implementation", structure, MaskKeywords)
+    check_keywords("attention_implementation", options, AttentionKeywords)
     default = platforms.default_platform()
     platform = default if platform is None else platform
     if not isinstance(platform, str) or platform != default:
         check_choice("platform", platform, ("cpu", "cuda", "rocm", "tpu"))
-    leaves, tree = jax.tree.flatten((query, key, value, bias, mask, scale, structure))
+    leaves, tree = jax.tree.flatten((query, key, value, bias, mask, options))
     shapes = {i: leaf for i, leaf in enumerate(leaves) if isinstance(leaf, jax.ShapeDtypeStruct)}
     choices: list[Choice] = []
 
     def decide(traced: dict[int, jax.Array]) -> None:
         arguments = [traced.get(i, leaf) for i, leaf in enumerate(leaves)]
-        *arrays, scale, keywords = jax.tree.unflatten(tree, arguments)
-        inputs = prepare_attention(
-            *arrays, scale=scale, softcap=softcap, dropout_rate=dropout_rate, precision=precision,
-            dropout_rng=jax.random.key(0), return_residual=return_residual, **keywords,
-        )  # fmt: skip
-        choices.append(choose(inputs, platform))
+        *arrays, keywords = jax.tree.unflatten(tree, arguments)
+        keywords = {"dropout_rng": jax.random.key(0)} | keywords
+        inputs = prepare_attention(*arrays, return_residual=return_residual, **keywords)
+        _check_support(inputs)
+        choices.append(_choice(inputs, platform))
 
     # Traced instead of called: shapes suffice, and nothing is computed.
     jax.eval_shape(decide, shapes)

@@ -101,6 +101,13 @@ def test_choice_checks_its_arguments():
         attention_implementation(*shapes(width=8)[:1], *shapes(width=24)[1:])
     with pytest.raises(TypeError, match="is_casual"):
         attention_implementation(*shapes(), is_casual=True)
+    with pytest.raises(ConfigError, match="NVIDIA GPU"):
+        attention_implementation(*shapes(), implementation="cudnn")
+
+
+def test_choice_of_a_named_implementation_is_that():
+    choice = attention_implementation(*shapes(), implementation="chunked", dropout_rate=0.1)
+    assert choice.name == "chunked" and choice.declined == {}
 
 
 def test_choice_takes_shapes_in_place_of_all_arrays():
