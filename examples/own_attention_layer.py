@@ -29,7 +29,6 @@ GREEDY = SamplingConfig(temperature=0)
 
 class DifferentialAttention(nn.Module):
     config: ModelConfig
-    sublayers: int = 2
 
     @nn.compact
     def __call__(self, x, context, **options):
@@ -44,7 +43,7 @@ class DifferentialAttention(nn.Module):
             return first - factor.astype(value.dtype) * second
 
         context = dataclasses.replace(context, attention_fn=attend)
-        layer = MultiHeadAttention(self.config, self.sublayers, name="heads")
+        layer = MultiHeadAttention(self.config, name="heads")
         return layer(x, context, **options)
 
 

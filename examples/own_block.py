@@ -36,7 +36,6 @@ class ParallelBlock(nn.Module):
 
 class MixtureOfExperts(nn.Module):
     config: ModelConfig
-    sublayers: int = 2
 
     @nn.compact
     def __call__(self, x):
@@ -47,7 +46,7 @@ class MixtureOfExperts(nn.Module):
         self.sow("losses", "balance", BALANCE * even)
         axis = {"axis_size": EXPERTS, "metadata_params": {nn.PARTITION_NAME: "experts"}}
         many = nn.vmap(FeedForward, {"params": 0}, {"params": True}, None, **axis)
-        outputs = many(self.config, self.sublayers, name="experts")(x)  # [EXPERTS, B, T, D]
+        outputs = many(self.config, name="experts")(x)  # [EXPERTS, B, T, D]
         return jnp.einsum("btc,btce,ebtd->btd", best / best.sum(-1, keepdims=True), chosen, outputs)
 
 

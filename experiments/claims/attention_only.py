@@ -24,7 +24,6 @@ class NoFeedForward(nn.Module):
     """A feed-forward layer that adds nothing."""
 
     config: ModelConfig
-    sublayers: int
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Zeros like x."""

@@ -104,7 +104,7 @@ def apply_linear_layers(layers: list[tuple[jax.Array, jax.Array]], x: jax.Array)
 def stack_size(stack: Stack) -> int:
     """Number of parameters of a stack of blocks, from shapes only."""
     x = jax.ShapeDtypeStruct((1, 6, stack.config.d_model), jnp.float32)
-    context = AttentionContext(encoded=x)
+    context = AttentionContext(encoded=x if stack.config.has_cross_attention else None)
     return count_numbers(jax.eval_shape(stack.init, jax.random.key(0), x, context))
 
 
@@ -167,7 +167,7 @@ def show_repeated_block() -> Shown:
     kinds = {
         "block of width 10": Stack(narrow),
         "the block of the steps before": Stack(BLOCK),
-        "with cross-attention": Stack(BLOCK, cross_attention=True),
+        "with cross-attention": Stack(dataclasses.replace(BLOCK, architecture="encoder_decoder")),
     }
     sizes = [["linear layer of width 10", *(count_numbers(linear_layers(n)) for n in (1, 6))]]
     for name, stack in kinds.items():

@@ -97,6 +97,16 @@ class ModelConfig(ModelKeys):  # noqa: D101
         )  # fmt: skip
 
     @property
+    def has_cross_attention(self) -> bool:
+        """Whether blocks also attend to an encoder's output: those of an encoder-decoder."""
+        return self.architecture == "encoder_decoder"
+
+    @property
+    def num_sublayers(self) -> int:
+        """Sublayers of each block: attention, perhaps cross-attention, and feed-forward."""
+        return 3 if self.has_cross_attention else 2
+
+    @property
     def layer_overrides(self) -> tuple[LayerConfig, ...]:
         """Overrides of every layer, `num_layers` of them.
 

@@ -36,17 +36,12 @@ def check_decodable(model: Any, task: str, *architectures: str) -> None:
     )
 
 
-def reads_source(model: nn.Module) -> bool:
-    """Whether a model is an encoder-decoder, which needs a source besides the prompt."""
-    return bool(model.config.architecture == "encoder_decoder")
-
-
 def scans_layers(model: nn.Module) -> bool:
     """Whether decoding runs the layers of a model in a scan: on accelerators, if the model does."""
     if platforms.default_platform() == "cpu" or layer_execution(model.config).name == "loop":
         return False
     # Models and decoders of one's own know one cache for each layer.
-    if reads_source(model):
+    if model.config.has_cross_attention:
         return type(model) is EncoderDecoder
     return getattr(type(model), "hidden_states", None) is Transformer.hidden_states
 
@@ -89,7 +84,7 @@ def decoder_states(
     model: nn.Module, tokens: jax.Array, inputs: TransformerInputs
 ) -> TransformerOutput:
     """Hidden states of new tokens `[B, T]`; ConfigError unless the decoder extends its cache."""
-    decoder = model.decoder if reads_source(model) else model
+    decoder = model.decoder if model.config.has_cross_attention else model
     output: TransformerOutput = decoder.hidden_states(tokens, **inputs)
     cache = inputs.get("cache")
     if cache is not None and is_unchanged(output.cache, cache):

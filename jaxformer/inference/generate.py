@@ -15,7 +15,6 @@ from jaxformer.inference.decodable import (
     check_decodable,
     check_params,
     params_for_steps,
-    reads_source,
     with_automatic_attention,
 )
 from jaxformer.inference.decoding_loop import Prompts, decode, prefill
@@ -197,7 +196,7 @@ def _encoder_inputs(
     model: nn.Module, sources: Sequence[Sequence[int]] | None, count: int
 ) -> tuple[jax.Array, jax.Array] | None:
     """Checks and pads sources: `[B, S]` and their lengths `[B]`; None for a decoder."""
-    if reads_source(model) != (sources is not None):
+    if model.config.has_cross_attention != (sources is not None):
         got = "none" if sources is None else len(sources) if isinstance(sources, Sequence) else "1"
         raise ConfigError(
             f"sources are for an EncoderDecoder, which needs them, got {got} for "

@@ -74,8 +74,7 @@ class EncoderDecoder(Model):
     `Transformer`; decoding with a cache calls `model.decoder.hidden_states` directly.
 
     Takes config, block, attention_fn and position_scheme, as `Transformer` does, for
-    encoder and decoder; `config` has architecture "encoder_decoder". Decoder blocks are created
-    with `cross_attention=True`.
+    encoder and decoder; `config` has architecture "encoder_decoder".
 
     Raises:
         ConfigError: the config has another architecture.
@@ -111,9 +110,8 @@ class EncoderDecoder(Model):
             config.encoder, **self._parts(), shared_embedding=source_embedding
         )
         self.decoder = Transformer(
-            config, causal=True, cross_attention=True, **self._parts(),
-            shared_embedding=self.embedding,
-        )  # fmt: skip
+            config, causal=True, **self._parts(), shared_embedding=self.embedding
+        )
 
     def __call__(
         self, source_tokens: jax.Array, tokens: jax.Array, **inputs: Unpack[EncoderDecoderInputs]

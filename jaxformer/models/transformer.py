@@ -71,7 +71,6 @@ class Transformer(Model):
         position_scheme: position scheme instead of `config.positions`. Layers with their own
             positions in `config.layers` keep those.
         causal: whether attention is causal. If not, use a mask to hide later tokens.
-        cross_attention: whether blocks also attend to an encoder's output.
         shared_embedding: embedding shared with another model; a new one when not given.
         has_output: whether the model has logits; False = no output table.
 
@@ -101,7 +100,6 @@ class Transformer(Model):
     """
 
     causal: bool = False
-    cross_attention: bool = False
     shared_embedding: Embedding | None = None
     has_output: bool = True
 
@@ -131,7 +129,7 @@ class Transformer(Model):
         if config.embedding_norm:
             self.embedding_norm = Norm(config)
         self.dropout = nn.Dropout(config.dropout_rate)
-        self.stack = Stack(config, self.cross_attention, self.block)
+        self.stack = Stack(config, self.block)
         if config.norm_position != "post":
             self.final_norm = Norm(config)
 
@@ -160,9 +158,7 @@ class Transformer(Model):
             DataError: a known real token is out of range.
         """
         config = self.config
-        checked = check_inputs(
-            config, tokens, is_causal=self.causal, cross_attention=self.cross_attention, **inputs
-        )
+        checked = check_inputs(config, tokens, is_causal=self.causal, **inputs)
         ring = None
         if self._knows_no_order(checked):
             ring = ring_layout(config, checked.context, *checked.positions.shape)

@@ -93,9 +93,8 @@ class CheckedInputs:
 
 
 def check_inputs(
-    config: ModelConfig, tokens: jax.Array, *, is_causal: bool, cross_attention: bool,
-    **options: Unpack[TransformerInputs],
-) -> CheckedInputs:  # fmt: skip
+    config: ModelConfig, tokens: jax.Array, *, is_causal: bool, **options: Unpack[TransformerInputs]
+) -> CheckedInputs:
     """Checks all arguments of `Transformer.hidden_states` before any layer runs."""
     check_keywords("hidden_states", options, TransformerInputs)
     inputs: dict[str, Any] = dict.fromkeys(TransformerInputs.__annotations__)
@@ -107,7 +106,7 @@ def check_inputs(
     tapped = check_taps(inputs["taps"])
     _check_caches("cache", cache, KVCache | WindowCache, config.num_layers)
     _check_caches("cross_cache", inputs["cross_cache"], KVCache, config.num_layers)
-    _check_encoded(config, sizes, inputs, cross_attention)
+    _check_encoded(config, sizes, inputs)
     for index, layer in enumerate(caches_of_layers(cache)):
         _check_integers(f"cache[{index}].lengths", layer.lengths, "B", sizes)
     if segment_ids is not None and cache is not None:
@@ -186,12 +185,12 @@ def _check_caches(name: str, caches: Any, kinds: type | UnionType, num_layers: i
 
 
 def _check_encoded(
-    config: ModelConfig, sizes: Mapping[str, int], inputs: Mapping[str, Any], cross_attention: bool
+    config: ModelConfig, sizes: Mapping[str, int], inputs: Mapping[str, Any]
 ) -> None:
     """Checks that the encoder's output fits and that the model has cross-attention."""
     arguments = ("encoded", "encoded_lengths", "cross_cache", "encoded_mask")
     names = [name for name in arguments if inputs[name] is not None]
-    if names and not cross_attention:
+    if names and not config.has_cross_attention:
         raise ShapeError(
             f"{names[0]} is for a model with cross-attention, got it for one without; leave it "
             "out, or use an EncoderDecoder"

@@ -103,7 +103,6 @@ class MultiHeadAttention(nn.Module):
     Args:
         config: widths, heads, biases, norms, scale, soft cap, sinks, dropout rate and
             implementation.
-        sublayers: number of sublayers per block, for the scale of the initial weights.
         products: precision and function of the products with the kernels.
 
     Example:
@@ -116,7 +115,6 @@ class MultiHeadAttention(nn.Module):
     """
 
     config: ModelConfig
-    sublayers: int = 2
     products: Products = DEFAULT_PRODUCTS
 
     @nn.compact
@@ -190,7 +188,6 @@ class CrossAttention(nn.Module):
     """
 
     config: ModelConfig
-    sublayers: int = 3
     products: Products = DEFAULT_PRODUCTS
 
     @nn.compact
@@ -270,8 +267,7 @@ def _make_params(
     # Flax numbers the RNG draws of a module, so the initial values depend on this order.
     params = {
         f"{name}_kernel": kernel_param(
-            layer, f"{name}_kernel", config, axes, shape,
-            sublayers=layer.sublayers if name == "output" else None,
+            layer, f"{name}_kernel", config, axes, shape, into_residual=name == "output"
         )
         for name, (axes, shape) in _KERNELS.items()
     }  # fmt: skip

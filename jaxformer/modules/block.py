@@ -20,6 +20,7 @@ from jaxformer.modules.attention import (
 )
 from jaxformer.modules.experts import make_feed_forward
 from jaxformer.modules.normalization import Norm
+from jaxformer.modules.stacked_layers import LayerInputs
 
 
 class AttentionWeights(NamedTuple):
@@ -76,7 +77,7 @@ def is_unchanged(new: Any, old: Any) -> bool:
 
 
 def check_block_output(
-    block: nn.Module, output: Any, x: jax.Array, *, cache: KVCache | WindowCache | None
+    block: nn.Module, output: Any, x: jax.Array, layer: LayerInputs
 ) -> BlockOutput:
     """Checks the output of a user's block, called on x `[B, T, D]`, before the stack uses it."""
     name = type(block).__name__
@@ -91,7 +92,12 @@ def check_block_output(
             f"a block must return x [B, T, D] = {x.shape} of dtype {x.dtype}, like its "
             f"input, got shape {got[0]} and dtype {got[1]} from {name}"
         )
-    if cache is not None and is_unchanged(output.cache, cache):
+    if layer.context.encoded is not None and output.cross_cache is None:
+        raise ConfigError(
+            "a block that gets an encoder's output must attend to it and return its cross_cache, "
+            f"got none from {name}; return the cache of a CrossAttention"
+        )
+    if layer.cache is not None and is_unchanged(output.cache, layer.cache):
         kind = "none" if output.cache is None else "the cache that it was called with"
         raise ConfigError(
             "a block that is called with a cache must return its cache with the new tokens, got "
@@ -128,25 +134,24 @@ class Block(nn.Module):
     Dropout acts on a sublayer's output, just before the residual sum.
 
     To use your own block, pass a module with the same call signature to a model as `block`. It is
-    created as `block(config)`, plus `cross_attention` and `attention_norm` if not at their
-    defaults. It must return a `BlockOutput`, with the cache of its attention if it is given one,
-    and with `AttentionWeights` if they are requested. If the model is called with `Taps`, the block
-    gets a `LayerTaps` as argument `tap`, if it has one, and passes it to its layers. Values that it
-    sows into the collection "losses" are added to the training loss. A scan stacks the values that
-    its layers sow and a loop lists them, so sum over all elements of all leaves.
+    created as `block(config)`, plus `attention_norm` if not at its default. It must return a
+    `BlockOutput`, with the cache of its attention if it is given one, with `cross_cache` if its
+    context has an encoder's output, and with `AttentionWeights` if they are requested. If the model
+    is called with `Taps`, the block gets a `LayerTaps` as argument `tap`, if it has one, and passes
+    it to its layers. Values that it sows into the collection "losses" are added to the training
+    loss. A scan stacks the values that its layers sow and a loop lists them, so sum over all
+    elements of all leaves.
 
     Args:
-        config: the model.
-        cross_attention: whether to add attention to an encoder's output between the two.
+        config: the model; the block of an encoder-decoder also attends to the encoder's output.
         attention_norm: whether there is a norm before the attention ("pre" only).
-        attention: makes the self-attention layer from config and sublayers: a module with the call
-            of `MultiHeadAttention`, which it may contain.
-        feed_forward: makes the feed-forward layer from config and sublayers: a module that maps
-            `[B, T, D]` to `[B, T, D]`. If its call has an argument `mask`, and lengths or segments
-            are known, it gets bool `[B, T]`, False for padding, so that a router's losses can
-            ignore padding. If it has an argument `tap` or `deterministic`, it gets that of the
-            block.
-            By default the config's: a mixture of experts if it has `experts`.
+        attention: makes the self-attention layer from the config: a module with the call of
+            `MultiHeadAttention`, which it may contain.
+        feed_forward: makes the feed-forward layer from the config: a module that maps `[B, T, D]`
+            to `[B, T, D]`. If its call has an argument `mask`, and lengths or segments are known,
+            it gets bool `[B, T]`, False for padding, so that a router's losses can ignore padding.
+            If it has an argument `tap` or `deterministic`, it gets that of the block. By default
+            the config's: a mixture of experts if it has `experts`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -159,7 +164,6 @@ class Block(nn.Module):
     """
 
     config: ModelConfig
-    cross_attention: bool = False
     attention_norm: bool = True
     attention: Callable[..., nn.Module] = MultiHeadAttention
     feed_forward: Callable[..., nn.Module] = make_feed_forward
@@ -183,15 +187,10 @@ class Block(nn.Module):
         Raises:
             ConfigError: the config has positions or a window, but there is no context.
         """
-        config, sublayers = self.config, 3 if self.cross_attention else 2
+        config = self.config
         if context is None:
             check_needs_no_context(config, "Block", applied=IN_EMBEDDINGS)
             context = NO_CONTEXT
-        if self.cross_attention and config.residual != "sequential":
-            raise ConfigError(
-                "a Block with cross_attention must have residual='sequential' in its config, got "
-                f"{config.residual!r}"
-            )
         dropout = nn.Dropout(config.dropout_rate, deterministic=deterministic)
         options: dict[str, Any] = {
             "deterministic": deterministic, "return_weights": return_weights, "tap": tap,
@@ -212,20 +211,20 @@ class Block(nn.Module):
             return Norm(config, name=f"{name}_norm")(x) if config.norm_position == "post" else x
 
         def feed_forward(normed: jax.Array) -> jax.Array:
-            layer = self.feed_forward(config, sublayers=sublayers, name="feed_forward")
+            layer = self.feed_forward(config, name="feed_forward")
             arguments = {
                 "mask": context.real_tokens(x.shape[1]), "tap": tap, "deterministic": deterministic,
             }  # fmt: skip
             output = layer(normed, **_known_arguments(layer, arguments))
             return output if tap is None else tap("feed_forward_output", output)
 
-        attention = self.attention(config, sublayers=sublayers, name="attention")
+        attention = self.attention(config, name="attention")
         inputs, normed = x, norm("attention", x)  # [B, T, D]
         attended = attention(normed, context, cache=cache, **options)
         _check_attention(attention, attended)
         x, cross_weights = add("attention", x, attended.output), None
-        if self.cross_attention:
-            cross_attention = CrossAttention(config, sublayers, name="cross_attention")
+        if config.has_cross_attention:
+            cross_attention = CrossAttention(config, name="cross_attention")
             queries = norm("cross_attention", x)
             crossed = cross_attention(queries, context, cross_cache=cross_cache, **options)
             x = add("cross_attention", x, crossed.output)

@@ -14,13 +14,11 @@ from jaxformer.modules.initializers import AxisNames, KernelShape, kernel_param,
 from jaxformer.modules.mesh import mesh_axes, num_parts
 
 
-def make_feed_forward(
-    config: ModelConfig, *, sublayers: int = 2, name: str | None = None
-) -> nn.Module:
+def make_feed_forward(config: ModelConfig, *, name: str | None = None) -> nn.Module:
     """Feed-forward layer of a config: a mixture of experts if it has `experts`."""
     if config.experts is None:
-        return FeedForward(config, sublayers, name=name)
-    return ExpertsFeedForward(config, config.experts, sublayers, name=name)
+        return FeedForward(config, name=name)
+    return ExpertsFeedForward(config, config.experts, name=name)
 
 
 class ExpertsFeedForward(nn.Module):
@@ -41,7 +39,6 @@ class ExpertsFeedForward(nn.Module):
     Args:
         config: widths, activation and biases.
         experts: the experts and their router.
-        sublayers: number of sublayers per block, for the scale of the initial weights.
         products: precision and function of the matrix products of the experts, also shared ones.
 
     Example:
@@ -60,7 +57,6 @@ class ExpertsFeedForward(nn.Module):
 
     config: ModelConfig
     experts: ExpertsConfig
-    sublayers: int = 2
     products: Products = DEFAULT_PRODUCTS
 
     @nn.compact
@@ -93,7 +89,7 @@ class ExpertsFeedForward(nn.Module):
             params |= projection_params(
                 self, name, config, *kernel,
                 has_bias=experts.router_bias if name == "router" else has_bias,
-                sublayers=self.sublayers if name == "down" else None,
+                into_residual=name == "down",
             )  # fmt: skip
         if experts.router_scores == "sigmoid":
             # In float32: rounded to bfloat16, large biases would choose other experts.
@@ -130,7 +126,7 @@ class ExpertsFeedForward(nn.Module):
         shared_config = dataclasses.replace(
             config, d_ff=wide, mup=mup, experts=None, first_layers=()
         )
-        shared = FeedForward(shared_config, self.sublayers, self.products, name="shared")(x)
+        shared = FeedForward(shared_config, self.products, name="shared")(x)
         if experts.shared_gate:
             # Not a "gate_kernel", whose rules on a mesh are those of the experts.
             to_weight = kernel_param(

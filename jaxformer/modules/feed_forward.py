@@ -32,7 +32,6 @@ class FeedForward(nn.Module):
 
     Args:
         config: widths, activation and biases.
-        sublayers: number of sublayers per block, for the scale of the initial weights.
         products: precision and function of the matrix products.
 
     Example:
@@ -46,7 +45,6 @@ class FeedForward(nn.Module):
     """
 
     config: ModelConfig
-    sublayers: int = 2
     products: Products = DEFAULT_PRODUCTS
 
     @nn.compact
@@ -61,7 +59,7 @@ class FeedForward(nn.Module):
         for name in ("up", "down", "gate") if config.is_gated else ("up", "down"):
             params |= projection_params(
                 self, name, config, *_KERNELS[name], has_bias=config.has_bias("feed_forward"),
-                sublayers=self.sublayers if name == "down" else None,
+                into_residual=name == "down",
             )  # fmt: skip
         if config.is_gated:
             return gated_feed_forward(GatedFeedForwardParams(**params), x, **options)

@@ -53,7 +53,7 @@ def kernel_param(
     axes: AxisNames,
     shape: KernelShape,
     *,
-    sublayers: int | None = None,
+    into_residual: bool = False,
 ) -> jax.Array:
     """Declares a kernel `[..., in, out]`, of shape `shape(config)`; normal with std `init_std`."""
     # With μP, that is the std in the base model: for an input that is r times as wide, it is
@@ -61,18 +61,20 @@ def kernel_param(
     sizes, base = shape(config), shape(config.base)
     ratio = sizes[-2] / base[-2]
     std = config.init_std / (ratio if sizes[-1] == base[-1] else ratio**0.5)
-    if sublayers is not None:
+    if into_residual:
         # Each projection into the residual stream adds its variance (GPT-2, section 2.3).
-        std /= (sublayers * config.num_layers) ** 0.5
+        std /= (config.num_sublayers * config.num_layers) ** 0.5
     return named_param(module, name, config, axes, *sizes, init=normal_init(std))
 
 
 def projection_params(
     module: nn.Module, name: str, config: ModelConfig, axes: AxisNames, shape: KernelShape,
-    *, has_bias: bool, sublayers: int | None = None,
+    *, has_bias: bool, into_residual: bool = False,
 ) -> dict[str, jax.Array]:  # fmt: skip
     """Declares the kernel `[..., in, out]` of a projection, and its bias `[..., out]`, by name."""
-    kernel = kernel_param(module, f"{name}_kernel", config, axes, shape, sublayers=sublayers)
+    kernel = kernel_param(
+        module, f"{name}_kernel", config, axes, shape, into_residual=into_residual
+    )
     if not has_bias:
         return {f"{name}_kernel": kernel}
     (*leading, _, output), (*leading_axes, _, output_axis) = kernel.shape, axes

@@ -49,7 +49,6 @@ class Stack(nn.Module):
 
     Args:
         config: the model.
-        cross_attention: whether the blocks also attend to an encoder's output.
         block: makes the block of all layers: a module with the arguments and call of `Block`.
 
     Example:
@@ -62,7 +61,6 @@ class Stack(nn.Module):
     """
 
     config: ModelConfig
-    cross_attention: bool = False
     block: Callable[..., nn.Module] = Block
 
     @nn.compact
@@ -140,7 +138,7 @@ class Stack(nn.Module):
 
     def _make_block(self, name: str, x: jax.Array, group: list[LayerInputs]) -> nn.Module:
         """Creates the block that holds the stacked parameters of a group of layers."""
-        options: dict[str, Any] = {"cross_attention": True} if self.cross_attention else {}
+        options: dict[str, Any] = {}
         # Passed only if not the default, so that custom blocks need not accept it.
         if name == "first_layers" and self.config.first_layers[0].attention_norm is False:
             options["attention_norm"] = False
@@ -156,7 +154,7 @@ class Stack(nn.Module):
             def initialize(block: nn.Module, x: jax.Array, _: None) -> tuple[jax.Array, None]:
                 layer = group[0]
                 output = block(x, layer.context, cache=layer.cache, cross_cache=layer.cross_cache)
-                return check_block_output(block, output, x, cache=layer.cache).x, None
+                return check_block_output(block, output, x, layer).x, None
 
             axes, rngs = {_STORED: 0}, {"params": True}
             names = {nn.PARTITION_NAME: "layers"}
@@ -252,7 +250,7 @@ def _call_with_taps(
     if any(p.name == "tap" or p.kind is p.VAR_KEYWORD for p in parameters):
         inputs = {**inputs, "tap": tap}
     output = block(x, **inputs)
-    output = check_block_output(block, output, x, cache=layer.cache)
+    output = check_block_output(block, output, x, layer)
     output = output._replace(x=tap("hidden", output.x), taps=tap.values)
     tap.check_all_found(type(block).__name__, is_custom=type(block) is not Block)
     return output
@@ -262,7 +260,7 @@ def _finished(
     block: nn.Module, output: Any, x: jax.Array, layer: LayerInputs, options: dict[str, bool]
 ) -> BlockOutput:
     """The checked output of a layer; weights and taps get a leading layer axis."""
-    output = check_block_output(block, output, x, cache=layer.cache)
+    output = check_block_output(block, output, x, layer)
     weights = output.weights if options["return_weights"] else None
     weights, read = jax.tree.map(lambda leaf: leaf[None], (weights, output.taps))
     x = nn.with_logical_constraint(output.x, _RESIDUAL_AXES)  # [B, T, D]

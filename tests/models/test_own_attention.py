@@ -215,7 +215,6 @@ class Gated(nn.Module):
     """An attention layer whose attention function has a learned factor."""
 
     config: ModelConfig
-    sublayers: int = 2
 
     @nn.compact
     def __call__(self, x, context, **options):
@@ -225,7 +224,7 @@ class Gated(nn.Module):
             return factor * dot_product_attention(query, key, value, **structure)
 
         context = dataclasses.replace(context, attention_fn=attend)
-        layer = MultiHeadAttention(self.config, self.sublayers, name="heads")
+        layer = MultiHeadAttention(self.config, name="heads")
         return layer(x, context, **options)
 
 

@@ -51,12 +51,11 @@ class Sowing(nn.Module):
     """A feed-forward layer that sows an auxiliary loss."""
 
     config: ModelConfig
-    sublayers: int = 2
 
     @nn.compact
     def __call__(self, x):
         self.sow("losses", "balance", jnp.float32(0.25))
-        return FeedForward(self.config, self.sublayers, name="inner")(x)
+        return FeedForward(self.config, name="inner")(x)
 
 
 @pytest.mark.parametrize("layers", [(), PATTERN])
@@ -80,12 +79,11 @@ class Counting(nn.Module):
     """A feed-forward layer that sows how many tokens it was told are real."""
 
     config: ModelConfig
-    sublayers: int = 2
 
     @nn.compact
     def __call__(self, x, mask=None):
         self.sow("losses", "tokens", jnp.float32(-1) if mask is None else mask.sum(dtype=float))
-        return FeedForward(self.config, self.sublayers, name="inner")(x)
+        return FeedForward(self.config, name="inner")(x)
 
 
 def test_feed_forward_that_asks_for_it_is_told_what_is_padding():

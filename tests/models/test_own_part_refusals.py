@@ -50,7 +50,6 @@ class ArrayAttention(nn.Module):
     """An attention layer that returns an array."""
 
     config: ModelConfig
-    sublayers: int
 
     def __call__(self, x, context, **options):
         return x
@@ -101,7 +100,7 @@ def no_structure(query, key, value):
         (decode(attention_fn="linear"), ConfigError, "must be a function, got 'linear'"),
         (lambda: jax.eval_shape(
              EncoderDecoder(BOTH, block=ParallelBlock).init, jax.random.key(0), TOKENS, TOKENS
-         ), ConfigError, "block must make a module", "cross_attention", "unexpected keyword"),
+         ), ConfigError, "must attend to it and return its cross_cache", "from ParallelBlock"),
         (decode(position_scheme=type("Wide", (Positions,), {
              "rotation": lambda self, positions, room: lambda query, key: (query, key[..., :1])
          })()), ShapeError, "a rotation must keep the key's shape (2, 7, 2, 6)"),

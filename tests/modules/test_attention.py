@@ -104,9 +104,11 @@ def test_attention_implementation_reaches_attention(make):
         jax.eval_shape(layer.init, jax.random.key(0), X, CONTEXT)
 
 
-@pytest.mark.parametrize("sublayers", [3, 2])
-def test_projections_into_the_residual_stream_start_smaller(sublayers):
-    config = ModelConfig(max_len=8, num_layers=3, d_model=96, num_heads=2)
+@pytest.mark.parametrize(("architecture", "sublayers"), [("encoder_decoder", 3), ("encoder", 2)])
+def test_projections_into_the_residual_stream_start_smaller(architecture, sublayers):
+    config = ModelConfig(
+        architecture=architecture, max_len=8, num_layers=3, d_model=96, num_heads=2
+    )
     x = jnp.zeros((1, 2, 96))
     attended = (x, AttentionContext(encoded=x))
     for make, inputs, first, last in (
@@ -114,14 +116,14 @@ def test_projections_into_the_residual_stream_start_smaller(sublayers):
         (CrossAttention, attended, "query_kernel", "output_kernel"),
         (FeedForward, (x,), "up_kernel", "down_kernel"),
     ):
-        params = nn.unbox(make(config, sublayers).init(jax.random.key(0), *inputs))["params"]
+        params = nn.unbox(make(config).init(jax.random.key(0), *inputs))["params"]
         assert float(params[first].std()) == pytest.approx(0.02, rel=0.05)
         scale = 0.02 / (3 * sublayers) ** 0.5
         assert float(params[last].std()) == pytest.approx(scale, rel=0.05)
 
 
 def test_stack_returns_the_cross_attention_cache_with_a_cache_only():
-    stack = Stack(CONFIG, cross_attention=True)
+    stack = Stack(CONFIG)
     variables = jax.eval_shape(stack.init, jax.random.key(0), X, CONTEXT)
     causal = dataclasses.replace(CONTEXT, local_window_size=None)
 

@@ -29,7 +29,7 @@ X = jax.random.normal(jax.random.key(1), (2, 5, 12))
 def test_initial_weights_have_the_scales_of_a_feed_forward_layer():
     config = dataclasses.replace(CONFIG, d_model=64, d_ff=64, num_layers=8, param_dtype="bfloat16")
     x = jnp.ones((2, 64))
-    layer = ExpertsFeedForward(config, EXPERTS, 2)
+    layer = ExpertsFeedForward(config, EXPERTS)
     params = nn.unbox(jax.jit(layer.init)(jax.random.key(0), x))["params"]
     assert {leaf.dtype.name for leaf in jax.tree.leaves(params)} == {"bfloat16"}
     spreads = {name: np.std(np.float32(leaf)) for name, leaf in params.items()}
