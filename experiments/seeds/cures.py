@@ -40,8 +40,9 @@ def block() -> tuple[modules.Block, dict[str, Any]]:
         architecture="encoder", max_len=3, num_layers=1, d_model=4, num_heads=2, d_ff=8,
         norm_position="post", activation="relu", positions="none", init_std=0.5,
     )  # fmt: skip
-    layer = modules.Block(config)
-    return layer, nn.unbox(jax.jit(layer.init)(jax.random.key(0), jnp.asarray(SENTENCES)))
+    layer, context = modules.Block(config), modules.AttentionContext()
+    init = jax.jit(layer.init)
+    return layer, nn.unbox(init(jax.random.key(0), jnp.asarray(SENTENCES), context))
 
 
 @functools.cache
@@ -94,7 +95,8 @@ def feed_raw_input(x: np.ndarray) -> np.ndarray:
 
 def run_block(x: np.ndarray) -> jax.Array:
     layer, variables = block()
-    return jax.jit(layer.apply)(variables, jnp.asarray(x)).x[:, -1]
+    context = modules.AttentionContext()
+    return jax.jit(layer.apply)(variables, jnp.asarray(x), context).x[:, -1]
 
 
 @jax.jit

@@ -1,23 +1,17 @@
 """One Transformer block: attention and feed-forward, each with a residual and a norm."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 from flax import linen as nn
 
 from jaxformer.config import ModelConfig
-from jaxformer.config.positions import IN_EMBEDDINGS
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.multi_head import KVCache, MultiHeadOutput, WindowCache
 from jaxformer.functional.taps import LayerTaps
-from jaxformer.modules.attention import (
-    NO_CONTEXT,
-    AttentionContext,
-    CrossAttention,
-    MultiHeadAttention,
-)
+from jaxformer.modules.attention import AttentionContext, CrossAttention, MultiHeadAttention
 from jaxformer.modules.experts import make_feed_forward
 from jaxformer.modules.normalization import Norm
 from jaxformer.modules.stacked_layers import LayerInputs
@@ -51,23 +45,6 @@ class BlockOutput(NamedTuple):
     cross_cache: Any = None
     weights: AttentionWeights | None = None
     taps: dict[str, jax.Array] | None = None
-
-
-def check_needs_no_context(config: ModelConfig, name: str, *, applied: Sequence[str] = ()) -> None:
-    """Refuses windows and positions, but for kinds applied before a `name` without a context."""
-    for layer in config.layer_overrides:
-        kind = layer.positions or config.positions
-        stated = {
-            "positions": None if kind.kind in ("none", *applied) else kind,
-            "local_window_size": config.window_of(layer),
-        }
-        for key, value in stated.items():
-            if value is not None:
-                raise ConfigError(
-                    f"a {name} that is called alone cannot apply {key} of its config, got "
-                    f"{value!r}; call models.Transformer(config) on the vectors [B, T, D] instead, "
-                    f"or pass an AttentionContext to the {name}"
-                )
 
 
 def is_unchanged(new: Any, old: Any) -> bool:
@@ -158,8 +135,8 @@ class Block(nn.Module):
         >>> config = ModelConfig(
         ...     max_len=8, num_layers=1, d_model=4, num_heads=2, positions="none"
         ... )
-        >>> block, x = Block(config), jnp.ones((2, 3, 4))
-        >>> block.apply(block.init(jax.random.key(0), x), x).x.shape
+        >>> block, x, causal = Block(config), jnp.ones((2, 3, 4)), AttentionContext(is_causal=True)
+        >>> block.apply(block.init(jax.random.key(0), x, causal), x, causal).x.shape
         (2, 3, 4)
     """
 
@@ -172,7 +149,7 @@ class Block(nn.Module):
     def __call__(
         self,
         x: jax.Array,
-        context: AttentionContext | None = None,
+        context: AttentionContext,
         *,
         cache: KVCache | WindowCache | None = None,
         cross_cache: KVCache | None = None,
@@ -182,15 +159,9 @@ class Block(nn.Module):
     ) -> BlockOutput:
         """Maps float `[B, T, D]` to `[B, T, D]`; arguments as in the attention layers.
 
-        Positions, windows and causality come from the context; without one, there are none.
-
-        Raises:
-            ConfigError: the config has positions or a window, but there is no context.
+        Positions, windows and causality are those of the context, not of the config.
         """
         config = self.config
-        if context is None:
-            check_needs_no_context(config, "Block", applied=IN_EMBEDDINGS)
-            context = NO_CONTEXT
         dropout = nn.Dropout(config.dropout_rate, deterministic=deterministic)
         options: dict[str, Any] = {
             "deterministic": deterministic, "return_weights": return_weights, "tap": tap,

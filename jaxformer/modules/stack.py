@@ -14,8 +14,8 @@ from flax import linen as nn
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.taps import LayerTaps, Taps
-from jaxformer.modules.attention import NO_CONTEXT, AttentionContext
-from jaxformer.modules.block import Block, BlockOutput, check_block_output, check_needs_no_context
+from jaxformer.modules.attention import AttentionContext
+from jaxformer.modules.block import Block, BlockOutput, check_block_output
 from jaxformer.modules.execution import REMAT_POLICIES, layer_execution
 from jaxformer.modules.stacked_layers import (
     GROUPS,
@@ -55,7 +55,8 @@ class Stack(nn.Module):
         >>> config = ModelConfig(
         ...     max_len=8, num_layers=3, d_model=4, num_heads=2, positions="none"
         ... )
-        >>> variables = Stack(config).init(jax.random.key(0), jnp.ones((2, 5, 4)))
+        >>> x, causal = jnp.ones((2, 5, 4)), AttentionContext(is_causal=True)
+        >>> variables = Stack(config).init(jax.random.key(0), x, causal)
         >>> nn.unbox(variables)["params"]["layers"]["attention"]["query_kernel"].shape
         (3, 4, 4)
     """
@@ -67,7 +68,7 @@ class Stack(nn.Module):
     def __call__(
         self,
         x: jax.Array,
-        contexts: AttentionContext | Sequence[AttentionContext] | None = None,
+        contexts: AttentionContext | Sequence[AttentionContext],
         *,
         cache: Cache | None = None,
         cross_cache: Cache | None = None,
@@ -79,8 +80,8 @@ class Stack(nn.Module):
 
         Args:
             x: float `[B, T, D]`.
-            contexts: attention context of all layers, or one per layer: positions, windows,
-                causality. None = none of these.
+            contexts: attention context of all layers, or one per layer: positions, windows and
+                causality, which are not those of the config.
             cache: keys and values of earlier tokens, one cache per layer or a `ScannedCache`.
             cross_cache: keys and values of the encoder's output, likewise; projected from the
                 contexts' `encoded` when not given.
@@ -92,13 +93,10 @@ class Stack(nn.Module):
             The output, with caches and attention weights if any.
 
         Raises:
-            ConfigError: the number of caches or contexts is not the number of layers; or the config
-                has positions or windows, but there is no context; or taps name an unknown place.
+            ConfigError: the number of caches or contexts is not the number of layers; or taps name
+                an unknown place.
         """
         config = self.config
-        if contexts is None:
-            check_needs_no_context(config, "Stack")
-            contexts = NO_CONTEXT
         if isinstance(contexts, AttentionContext):
             contexts = [contexts] * config.num_layers
         layers = inputs_by_layer(config.num_layers, contexts, cache, cross_cache, taps)

@@ -1,4 +1,4 @@
-"""Transformers on vectors in place of tokens, and the layers alone, which apply no positions."""
+"""Transformers on vectors in place of tokens."""
 
 import dataclasses
 
@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxformer.config import LayerConfig, ModelConfig
+from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.models import Decoder, Transformer
-from jaxformer.modules import AttentionContext, Block, Stack
 from jaxformer.modules.positions import make_positions
 from tests import numpy_transformer as reference
 
@@ -55,26 +54,6 @@ def test_model_that_is_called_on_vectors_alone_has_no_table():
 def test_inputs_that_do_not_fit_are_refused(config, inputs, error, message):
     with pytest.raises(error, match=message):
         jax.eval_shape(Transformer(config).init, jax.random.key(0), inputs)
-
-
-IGNORED = [
-    (Stack, {}, "positions"),
-    (Stack, {"positions": "learned"}, "positions"),
-    (Stack, {"positions": "none", "layers": (LayerConfig(positions="alibi"),)}, "positions"),
-    (Stack, {"positions": "none", "local_window_size": 3}, "local_window_size"),
-    (Block, {}, "positions"),
-    (Block, {"positions": "relative"}, "positions"),
-    (Block, {"positions": "none", "local_window_size": 3}, "local_window_size"),
-]
-
-
-@pytest.mark.parametrize(("make", "changes", "key"), IGNORED)
-def test_layers_alone_refuse_what_they_would_ignore(make, changes, key):
-    module = make(dataclasses.replace(NAMELESS, **changes))
-    x = jnp.ones((1, 2, 12))
-    with pytest.raises(ConfigError, match=f"{make.__name__} .* cannot apply {key} of its config"):
-        jax.eval_shape(module.init, jax.random.key(0), x)
-    jax.eval_shape(module.init, jax.random.key(0), x, AttentionContext())
 
 
 def test_rotation_of_positions_of_one_row_is_that_of_every_row():

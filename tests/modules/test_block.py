@@ -10,6 +10,7 @@ from flax import linen as nn
 from jaxformer.config import ExpertsConfig, ModelConfig
 from jaxformer.functional import Products
 from jaxformer.modules import (
+    AttentionContext,
     Block,
     Embedding,
     ExpertsFeedForward,
@@ -75,7 +76,8 @@ def test_block_wires_residuals_and_norms(wiring):
     key = "residual" if wiring.startswith("parallel") else "norm_position"
     config = dataclasses.replace(CONFIG, init_std=0.3, **{key: wiring})
     block = Block(config)
-    params = nn.unbox(block.init(jax.random.key(0), X))["params"]
+    context = AttentionContext()
+    params = nn.unbox(block.init(jax.random.key(0), X, context))["params"]
     # Scales of their own, so that one norm is not another.
     draws = iter(range(2, 99))
     params = {
@@ -113,7 +115,7 @@ def test_block_wires_residuals_and_norms(wiring):
     else:
         x = norm("attention_norm", X + attention(X))
         expected = norm("feed_forward_norm", x + feed_forward(x))
-    output = block.apply({"params": params}, X).x
+    output = block.apply({"params": params}, X, context).x
     np.testing.assert_allclose(output, expected, atol=1e-6)
 
 

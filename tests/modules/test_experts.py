@@ -130,7 +130,7 @@ def test_losses_do_not_count_the_padding_of_packed_rows():
     """The same texts in rows of 5 tokens, without padding, and of 8, with 6 tokens of it."""
     config = dataclasses.replace(CONFIG, positions="none", experts=EXPERTS)
     block, texts = Block(config), [{"labels": TOKENS[row, :size]} for row, size in SIZES]
-    params = draw_params(block, X)
+    params = draw_params(block, X, AttentionContext())
 
     @jax.jit
     def losses(rows, segment_ids):

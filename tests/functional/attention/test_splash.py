@@ -17,7 +17,7 @@ from jax import export
 from jaxformer.config import ModelConfig
 from jaxformer.functional import Causal, Lengths, Prefix, Rule, Window, dot_product_attention
 from jaxformer.functional.attention.kernels import splash
-from jaxformer.modules import Stack
+from jaxformer.modules import AttentionContext, Stack
 from tests.functional.attention import attention_cases as cases
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -173,11 +173,11 @@ def test_backward_pass_of_remat_dots_does_not_attend_again(remat, kernels):
             attention_implementation="splash",
         )
     )  # fmt: skip
-    x = jnp.asarray(cases.normal(1, 128, 32))
-    variables = jax.eval_shape(lambda: stack.init(jax.random.key(0), x))
+    x, context = jnp.asarray(cases.normal(1, 128, 32)), AttentionContext()
+    variables = jax.eval_shape(lambda: stack.init(jax.random.key(0), x, context))
 
     def loss(variables, x):
-        return (stack.apply(variables, x).x ** 2).sum()
+        return (stack.apply(variables, x, context).x ** 2).sum()
 
     exported = export.export(jax.jit(jax.grad(loss, (0, 1))), platforms=["tpu"])(variables, x)
     assert exported.mlir_module().count("tpu_custom_call") == kernels
