@@ -38,7 +38,7 @@ def check_decodable(model: Any, task: str, *architectures: str) -> None:
 
 def scans_layers(model: nn.Module) -> bool:
     """Whether decoding runs the layers of a model in a scan: on accelerators, if the model does."""
-    if platforms.default_platform() == "cpu" or layer_execution(model.config).name == "loop":
+    if platforms.default_platform() == "cpu" or layer_execution(model.config) == "loop":
         return False
     # Models and decoders of one's own know one cache for each layer.
     if model.config.has_cross_attention:

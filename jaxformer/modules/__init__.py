@@ -3,7 +3,7 @@
 from jaxformer.modules.attention import AttentionContext, CrossAttention, MultiHeadAttention
 from jaxformer.modules.block import AttentionWeights, Block, BlockOutput
 from jaxformer.modules.embedding import Embedding
-from jaxformer.modules.execution import LayerExecution, layer_execution
+from jaxformer.modules.execution import layer_execution
 from jaxformer.modules.experts import ExpertsFeedForward
 from jaxformer.modules.feed_forward import FeedForward
 from jaxformer.modules.normalization import Norm
@@ -30,7 +30,6 @@ __all__ = [
     "Embedding",
     "ExpertsFeedForward",
     "FeedForward",
-    "LayerExecution",
     "LearnedPositions",
     "MultiHeadAttention",
     "Norm",

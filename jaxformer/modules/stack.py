@@ -102,7 +102,7 @@ class Stack(nn.Module):
         layers = inputs_by_layer(config.num_layers, contexts, cache, cross_cache, taps)
         is_scanned = isinstance(cache, ScannedCache)
         if cache is None:
-            is_scanned = layer_execution(config).name == "scan"
+            is_scanned = layer_execution(config) == "scan"
         options = {"deterministic": deterministic, "return_weights": return_weights}
         x = nn.with_logical_constraint(x, _RESIDUAL_AXES)  # [B, T, D]
         first, period = len(config.first_layers), max(1, len(config.layers))

@@ -201,8 +201,7 @@ def _log_settings(task: Task) -> None:
             f"the decay of the learning rate ends at step {schedule.decay_steps:,}, training at "
             f"step {steps:,}, with {share:.0%} of the peak"
         )
-    execution = layer_execution(config.model)
-    _LOG.info(f"layers run as a {execution.name}: {execution.reason}")
+    _LOG.info(f"layers run as a {layer_execution(config.model)}")
 
 
 def _versions() -> dict[str, object]:

@@ -135,20 +135,19 @@ def test_split_layers_share_the_memory_of_their_stack_on_a_cpu():
 
 
 @pytest.mark.parametrize(
-    ("options", "platform", "name", "reason"),
+    ("options", "platform", "execution"),
     [
-        ({"layer_execution": "scan"}, "cpu", "scan", "model.layer_execution says so"),
-        ({"layer_execution": "loop"}, "tpu", "loop", "model.layer_execution says so"),
-        ({}, "cpu", "loop", "on a CPU 3 layers are faster as a loop"),
-        ({"num_layers": 13}, "cpu", "scan", "more than 12 layers would take long"),
-        ({}, "cuda", "scan", "a scan compiles its layers once"),
+        ({"layer_execution": "scan"}, "cpu", "scan"),
+        ({"layer_execution": "loop"}, "tpu", "loop"),
+        ({}, "cpu", "loop"),
+        ({"num_layers": 13}, "cpu", "scan"),
+        ({}, "cuda", "scan"),
     ],
 )
-def test_layer_execution_is_chosen_by_platform_and_depth(options, platform, name, reason):
+def test_layer_execution_is_chosen_by_platform_and_depth(options, platform, execution):
     config = dataclasses.replace(SCANNED, **{"layer_execution": "auto"} | options)
     with compiling_for(platform):
-        chosen = layer_execution(config)
-    assert chosen.name == name and reason in chosen.reason
+        assert layer_execution(config) == execution
 
 
 @pytest.mark.parametrize("execution", ["scan", "loop"])
