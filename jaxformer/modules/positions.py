@@ -191,6 +191,7 @@ class RelativePositions(_ConfiguredPositions):
 
 
 _SCHEMES: dict[type, Callable[..., Positions]] = {
+    NoPositionsConfig: _ConfiguredPositions,
     SinusoidalConfig: SinusoidalPositions,
     LearnedConfig: LearnedPositions,
     RotaryConfig: RotaryPositions,
@@ -215,8 +216,6 @@ def make_positions(model: ModelConfig, *, causal: bool) -> Positions:
         >>> scheme.apply({}, 3, 3, method=scheme.bias).array(3, 3).shape
         (2, 3, 3)
     """
-    if isinstance(model.positions, NoPositionsConfig):
-        return Positions()
     return _SCHEMES[type(model.positions)](model, model.positions, causal)
 
 
