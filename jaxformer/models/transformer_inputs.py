@@ -209,15 +209,18 @@ def _masks_and_bias(
     config: ModelConfig, sizes: Mapping[str, int], inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Mask, bias and encoded_mask by name: None, a rule, or checked and with rank 4."""
-    encoded, cross_cache = inputs["encoded"], inputs["cross_cache"]
+    cache, encoded, cross_cache = inputs["cache"], inputs["encoded"], inputs["cross_cache"]
 
-    def read(name: str, kind: str, num_keys: int) -> Any:
+    def read(name: str, kind: str, num_keys: int | None) -> Any:
         array = inputs[name]
         if array is None or (isinstance(array, Mask) and name != "bias"):
             return array  # attention checks a rule
+        array = as_array(name, array)
+        if num_keys is None:  # caches of windows alone take masks of any length
+            num_keys = array.shape[-1] if array.ndim else 1
         return aligned(name, array, kind, (sizes["B"], config.num_heads, sizes["T"], num_keys))
 
-    num_keys = _num_keys(sizes, inputs)
+    num_keys = sizes["T"] if cache is None else cache_capacity(cache)
     num_encoded = 0 if encoded is None else encoded.shape[1]
     if cross_cache is not None:
         num_encoded = caches_of_layers(cross_cache)[0].key.shape[-2]
@@ -226,20 +229,6 @@ def _masks_and_bias(
         "bias": read("bias", "floating", num_keys),
         "encoded_mask": read("encoded_mask", "bool", num_encoded),
     }
-
-
-def _num_keys(sizes: Mapping[str, int], inputs: Mapping[str, Any]) -> int:
-    """Number of keys S of a mask or bias: T, or the capacity of the cache."""
-    if inputs["cache"] is None:
-        return sizes["T"]
-    arrays = [
-        as_array(name, inputs[name])
-        for name in ("mask", "bias")
-        if inputs[name] is not None and not isinstance(inputs[name], Mask)
-    ]
-    # Caches of windows alone have no capacity.
-    widest = max((array.shape[-1] for array in arrays if array.ndim), default=1)
-    return cache_capacity(inputs["cache"]) or widest
 
 
 def _default_positions(cache: Cache | None, sizes: Mapping[str, int]) -> jax.Array:
