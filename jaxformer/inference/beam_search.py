@@ -48,20 +48,15 @@ def beam_search(
     With E end tokens, each step takes the (1 + E) W most probable continuations of a row's W
     running hypotheses. Those among the first W that end are finished; the best W finished ones are
     kept. An ended one that ranks below W is dropped. The W most probable that do not end keep
-    running. With as many
-    beams as continuations, nothing is dropped and the search is exhaustive. Ties go to the more
-    probable running hypothesis, then to the lower token; among equal scores, the one finished
-    earlier wins.
+    running. With as many beams as continuations, nothing is dropped and the search is exhaustive.
+    Ties go to the more probable running hypothesis, then to the lower token; among equal scores,
+    the one finished earlier wins.
 
-    A row is done, and no longer changes, when no hypothesis is running, or by `early_stopping`:
-
-    - True: when it has W finished hypotheses.
-    - False: when it has W, and the most probable running one, scored at its current length, is not
-      better than the worst of them. Fast, but with a positive penalty it can miss a longer
-      hypothesis that would have been better.
-    - "never": when it has W, and no running one can become better than the worst of them.
-      Log-probabilities are never positive, so the best possible score is the current
-      log-probability at length max_new_tokens (positive penalty) or at the current length.
+    A row is done, and no longer changes, when no hypothesis is running, or by
+    `search.early_stopping`. If that is False, a positive penalty can miss a longer hypothesis that
+    would have been better. "never" misses none: log-probabilities are never positive, so the best
+    possible score of a running hypothesis is its present log-probability at length max_new_tokens
+    (positive penalty) or at its present length.
 
     A logit of -inf makes a token, and every hypothesis with it, impossible. A hypothesis without a
     possible next token is dropped. If a row has fewer than `num_best` hypotheses, the others have

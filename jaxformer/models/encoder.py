@@ -89,14 +89,11 @@ class MaskedLanguageModel(Model):
         self.norm = Norm(config)
 
     def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
-        """Logits of the token at every position.
+        """Logits `[B, T, V]` of the token at every position, with the encoder's hidden states.
 
         Args:
             tokens: integer `[B, T]`.
             **inputs: as in `TransformerInputs`, without caches and `encoded`.
-
-        Returns:
-            The encoder's hidden states and weights, and logits `[B, T, V]`.
         """
         output = self.encoder(tokens, **inputs)
         return output._replace(logits=self.logits(self._transformed(output.hidden)))
@@ -141,14 +138,11 @@ class PooledEncoder(Model):
         self.pooler = Pooler(self.config)
 
     def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
-        """Hidden states of every token, and the pooled vector of every row.
+        """Pooled vectors `[B, D]` of the rows, with the hidden states `[B, T, D]`.
 
         Args:
             tokens: integer `[B, T]`.
-            **inputs: as in `SequenceClassifier`.
-
-        Returns:
-            Hidden states `[B, T, D]` and weights, and pooled vectors `[B, D]`.
+            **inputs: as in `TransformerInputs`, without caches and `encoded`.
         """
         output = self.encoder(tokens, **inputs)
         return output._replace(pooled=self.pooler(output.hidden, inputs.get("lengths")))

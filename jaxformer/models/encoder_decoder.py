@@ -116,15 +116,12 @@ class EncoderDecoder(Model):
     def __call__(
         self, source_tokens: jax.Array, tokens: jax.Array, **inputs: Unpack[EncoderDecoderInputs]
     ) -> EncoderDecoderOutput:
-        """Logits of the next token at every position of the target.
+        """Logits `[B, T, V]` of the next token at every position of the target.
 
         Args:
             source_tokens: integer `[B, S]`.
             tokens: integer `[B, T]`, the target so far, from its start token on.
             **inputs: as in `EncoderDecoderInputs`.
-
-        Returns:
-            Hidden states, logits and weights.
         """
         output = self.hidden_states(source_tokens, tokens, **inputs)
         return output._replace(logits=self.logits(output.hidden))

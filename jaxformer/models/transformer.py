@@ -269,14 +269,6 @@ class Decoder(Transformer):
         super().setup()
 
     def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
-        """Logits of the next token at every position.
-
-        Args:
-            tokens: integer `[B, T]`.
-            **inputs: as in `TransformerInputs`.
-
-        Returns:
-            Logits `[B, T, V]`, the cache, the weights and the hidden states.
-        """
+        """Logits `[B, T, V]` of the next tokens; arguments are those of `hidden_states`."""
         output = self.hidden_states(tokens, **inputs)
         return output._replace(logits=self.logits(output.hidden))
