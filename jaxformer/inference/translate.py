@@ -65,10 +65,8 @@ def translate(
     Example:
         >>> from jaxformer.config import ModelConfig
         >>> from jaxformer.models import EncoderDecoder
-        >>> config = ModelConfig(
-        ...     architecture="encoder_decoder", vocab_size=5, max_len=8, num_layers=1, d_model=4,
-        ...     num_heads=2,
-        ... )
+        >>> config = ModelConfig(architecture="encoder_decoder", vocab_size=5, max_len=8,
+        ...                      num_layers=1)
         >>> model = EncoderDecoder(config)
         >>> params = model.init_params(jax.random.key(0))
         >>> rows = translate(model, params, [[1], [2, 3]], start_token=0, end_tokens=[0])

@@ -42,9 +42,7 @@ def init_cache(
         num_layers caches; a `ScannedCache` of them if scanned.
 
     Example:
-        >>> config = ModelConfig(
-        ...     max_len=64, num_layers=2, d_model=4, num_heads=2, local_window_size=5
-        ... )
+        >>> config = ModelConfig(max_len=64, num_layers=2, local_window_size=5)
         >>> [type(cache).__name__ for cache in init_cache(config, batch_size=3, capacity=64)]
         ['WindowCache', 'WindowCache']
     """

@@ -34,10 +34,8 @@ class SequenceClassifier(Model):
     Example:
         >>> import jax.numpy as jnp
         >>> from jaxformer.config import ModelConfig
-        >>> config = ModelConfig(
-        ...     architecture="encoder", vocab_size=11, num_classes=3, max_len=8, num_layers=2,
-        ...     d_model=4, num_heads=2,
-        ... )
+        >>> config = ModelConfig(architecture="encoder", vocab_size=11, num_classes=3, max_len=8,
+        ...                      num_layers=1)
         >>> model, tokens = SequenceClassifier(config), jnp.array([[1, 2, 3], [4, 5, 0]])
         >>> variables = jax.jit(model.init)(jax.random.key(0), tokens)
         >>> jax.jit(model.apply)(variables, tokens, lengths=jnp.array([3, 2])).logits.shape

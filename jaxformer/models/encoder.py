@@ -30,14 +30,11 @@ class Encoder(Transformer):
     Example:
         >>> import jax.numpy as jnp
         >>> from jaxformer.config import ModelConfig
-        >>> config = ModelConfig(
-        ...     architecture="encoder", vocab_size=11, max_len=8, num_layers=2, d_model=4,
-        ...     num_heads=2,
-        ... )
+        >>> config = ModelConfig(architecture="encoder", vocab_size=11, max_len=8, num_layers=1)
         >>> model, tokens = Encoder(config), jnp.array([[1, 2, 3], [4, 5, 0]])
         >>> variables = jax.jit(model.init)(jax.random.key(0), tokens)
         >>> jax.jit(model.apply)(variables, tokens, lengths=jnp.array([3, 2])).hidden.shape
-        (2, 3, 4)
+        (2, 3, 128)
     """
 
     has_output: bool = False
@@ -64,10 +61,7 @@ class MaskedLanguageModel(Model):
     Example:
         >>> import jax.numpy as jnp
         >>> from jaxformer.config import ModelConfig
-        >>> config = ModelConfig(
-        ...     architecture="encoder", vocab_size=11, max_len=8, num_layers=2, d_model=4,
-        ...     num_heads=2,
-        ... )
+        >>> config = ModelConfig(architecture="encoder", vocab_size=11, max_len=8, num_layers=1)
         >>> model, tokens = MaskedLanguageModel(config), jnp.array([[1, 10, 3]])
         >>> variables = jax.jit(model.init)(jax.random.key(0), tokens)
         >>> jax.jit(model.apply)(variables, tokens).logits.shape
@@ -122,14 +116,12 @@ class PooledEncoder(Model):
     Example:
         >>> import jax.numpy as jnp
         >>> from jaxformer.config import ModelConfig
-        >>> config = ModelConfig(
-        ...     architecture="encoder", vocab_size=11, max_len=8, num_layers=2, d_model=4,
-        ...     num_heads=2, pooling="first", pooler="tanh",
-        ... )
+        >>> config = ModelConfig(architecture="encoder", vocab_size=11, max_len=8,
+        ...                      num_layers=1, pooler="tanh")
         >>> model, tokens = PooledEncoder(config), jnp.array([[1, 2, 3], [4, 5, 0]])
         >>> variables = jax.jit(model.init)(jax.random.key(0), tokens)
         >>> jax.jit(model.apply)(variables, tokens, lengths=jnp.array([3, 2])).pooled.shape
-        (2, 4)
+        (2, 128)
     """
 
     def setup(self) -> None:

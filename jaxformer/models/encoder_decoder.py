@@ -83,12 +83,10 @@ class EncoderDecoder(Model):
         Vaswani et al., "Attention Is All You Need", 2017.
 
     Example:
-        >>> from jaxformer.config import ModelConfig
-        >>> config = ModelConfig(
-        ...     architecture="encoder_decoder", vocab_size=11, max_len=8, num_layers=2, d_model=4,
-        ...     num_heads=2,
-        ... )
         >>> import jax.numpy as jnp
+        >>> from jaxformer.config import ModelConfig
+        >>> config = ModelConfig(architecture="encoder_decoder", vocab_size=11, max_len=8,
+        ...                      num_layers=1)
         >>> model = EncoderDecoder(config)
         >>> source, tokens = jnp.array([[4, 5, 6, 7, 8]]), jnp.array([[1, 2, 3]])
         >>> variables = jax.jit(model.init)(jax.random.key(0), source, tokens)

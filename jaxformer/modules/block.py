@@ -132,9 +132,7 @@ class Block(nn.Module):
 
     Example:
         >>> import jax.numpy as jnp
-        >>> config = ModelConfig(
-        ...     max_len=8, num_layers=1, d_model=4, num_heads=2, positions="none"
-        ... )
+        >>> config = ModelConfig(max_len=8, d_model=4, positions="none")
         >>> block, x, causal = Block(config), jnp.ones((2, 3, 4)), AttentionContext(is_causal=True)
         >>> block.apply(block.init(jax.random.key(0), x, causal), x, causal).x.shape
         (2, 3, 4)

@@ -29,9 +29,7 @@ def layer_execution(config: ModelConfig) -> Literal["scan", "loop"]:
     Calls with a cache run as it is held: a tuple of caches in a loop, a `ScannedCache` in a scan.
 
     Example:
-        >>> config = ModelConfig(
-        ...     max_len=8, num_layers=3, d_model=4, num_heads=2, layer_execution="scan"
-        ... )
+        >>> config = ModelConfig(max_len=8, layer_execution="scan")
         >>> layer_execution(config)
         'scan'
     """

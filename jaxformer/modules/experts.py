@@ -43,14 +43,12 @@ class ExpertsFeedForward(nn.Module):
 
     Example:
         >>> import jax.numpy as jnp
-        >>> config = ModelConfig(
-        ...     max_len=8, num_layers=1, d_model=4, num_heads=2, activation="swiglu", use_bias=False
-        ... )
+        >>> config = ModelConfig(max_len=8, d_model=8, activation="swiglu", use_bias=False)
         >>> experts = ExpertsConfig(num_experts=3, num_experts_per_token=2)
-        >>> layer, x = ExpertsFeedForward(config, experts), jnp.ones((2, 4))
+        >>> layer, x = ExpertsFeedForward(config, experts), jnp.ones((2, 8))
         >>> variables = layer.init(jax.random.key(0), x)
         >>> jax.tree.map(jnp.shape, nn.unbox(variables)["params"])["gate_kernel"]
-        (3, 4, 16)
+        (3, 8, 32)
         >>> sorted(variables["losses"])
         ['load_balancing']
     """

@@ -36,10 +36,8 @@ class FeedForward(nn.Module):
 
     Example:
         >>> import jax.numpy as jnp
-        >>> config = ModelConfig(
-        ...     max_len=8, num_layers=1, d_model=4, num_heads=2, activation="swiglu", use_bias=False
-        ... )
-        >>> variables = FeedForward(config).init(jax.random.key(0), jnp.ones((2, 4)))
+        >>> config = ModelConfig(max_len=8, d_model=8, activation="swiglu", use_bias=False)
+        >>> variables = FeedForward(config).init(jax.random.key(0), jnp.ones((2, 8)))
         >>> sorted(variables["params"])
         ['down_kernel', 'gate_kernel', 'up_kernel']
     """

@@ -24,14 +24,11 @@ class Pooler(nn.Module):
         "ELECTRA", 2020 (gelu); Warner et al., "ModernBERT", 2024 (gelu_norm).
 
     Example:
-        >>> config = ModelConfig(
-        ...     architecture="encoder", max_len=8, num_layers=1, d_model=4, num_heads=2,
-        ...     pooling="first", pooler="tanh",
-        ... )
-        >>> pooler, hidden = Pooler(config), jnp.ones((2, 3, 4))
+        >>> config = ModelConfig(architecture="encoder", max_len=8, d_model=8, pooler="tanh")
+        >>> pooler, hidden = Pooler(config), jnp.ones((2, 3, 8))
         >>> variables = pooler.init(jax.random.key(0), hidden)
         >>> pooler.apply(variables, hidden).shape
-        (2, 4)
+        (2, 8)
     """
 
     config: ModelConfig

@@ -52,9 +52,7 @@ class Stack(nn.Module):
         block: makes the block of all layers: a module with the arguments and call of `Block`.
 
     Example:
-        >>> config = ModelConfig(
-        ...     max_len=8, num_layers=3, d_model=4, num_heads=2, positions="none"
-        ... )
+        >>> config = ModelConfig(max_len=8, num_layers=3, d_model=4, positions="none")
         >>> x, causal = jnp.ones((2, 5, 4)), AttentionContext(is_causal=True)
         >>> variables = Stack(config).init(jax.random.key(0), x, causal)
         >>> nn.unbox(variables)["params"]["layers"]["attention"]["query_kernel"].shape
