@@ -78,7 +78,7 @@ class BeamSearchConfig(Config):
 
     Args:
         beam_size: number of running hypotheses; 1 = greedy.
-        length_penalty: exponent e, from -10 to 10: the log-probability of a hypothesis is divided
+        length_penalty: exponent e, from -5 to 5: the log-probability of a hypothesis is divided
             by its length ** e, so positive values favor long hypotheses.
         early_stopping: when to stop, once a search has beam_size finished hypotheses. true: at
             once. false: when the most probable running hypothesis, scored at its present length, is
@@ -95,7 +95,7 @@ class BeamSearchConfig(Config):
     """
 
     beam_size: PositiveInt = 4
-    length_penalty: Annotated[float, within(-10, 10)] = 1.0
+    length_penalty: Annotated[float, within(-5, 5)] = 1.0
     early_stopping: bool | Literal["never"] = False
     no_repeat_ngram_size: NonNegativeInt = 0
     min_new_tokens: NonNegativeInt = 0

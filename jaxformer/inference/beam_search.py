@@ -5,6 +5,7 @@ from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from einops import rearrange, repeat
 
 from jaxformer.config import BeamSearchConfig
@@ -18,7 +19,7 @@ from jaxformer.functional.checks import (
     check_keywords,
     static_bool,
 )
-from jaxformer.inference.beams import Beams, SearchState, advance, length_divisors, start_state
+from jaxformer.inference.beams import Beams, SearchState, advance, start_state
 from jaxformer.inference.token_ids import as_ids
 from jaxformer.inference.token_rules import HypothesisRules, TokenOptions
 
@@ -105,7 +106,8 @@ def beam_search(
     check_int("max_new_tokens", max_new_tokens, 1)
     if not callable(step_fn):
         raise ConfigError(f"step_fn must be a function, got {step_fn!r}")
-    divisors = length_divisors(max_new_tokens, search.length_penalty)  # [L]
+    lengths = np.arange(1.0, max_new_tokens + 1)
+    divisors = jnp.asarray(lengths**search.length_penalty, jnp.float32)  # [L]
 
     start = as_array("start_tokens", start_tokens)
     check_axes("start_tokens", start, "B")
@@ -129,7 +131,7 @@ def beam_search(
         logits, cache = step_fn(tokens[:, state.step], state.cache)
         log_probs = rules.log_probs(logits, state.step, tokens)
         state = state._replace(cache=cache)
-        return advance(state, log_probs, jnp.asarray(divisors), ends, search.early_stopping)
+        return advance(state, log_probs, divisors, ends, search.early_stopping)
 
     finished = jax.lax.while_loop(unfinished, step, state).finished
     finished = finished._replace(tokens=finished.tokens[..., 1:])  # without the start

@@ -5,14 +5,9 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from einops import rearrange
 
-from jaxformer.errors import ConfigError
-from jaxformer.functional.checks import static_number
-
 _GROUP = 256  # elements; `largest` looks into a group only if its maximum is among the largest
-_LARGEST_DIVISOR = 1e30  # scores stay within float32 for divisors up to it and down to its inverse
 
 
 class Beams(NamedTuple):
@@ -41,17 +36,6 @@ class SearchState(NamedTuple):
     log_probs: jax.Array  # [B, W], of the running hypotheses; -inf if none
     finished: Beams  # [B, W], the best finished hypotheses so far, with their start
     done: jax.Array  # [B], whether the row is done
-
-
-def length_divisors(max_new_tokens: int, length_penalty: float) -> np.ndarray:
-    """Divisors length ** length_penalty of log-probabilities, at lengths 1 .. L, float32 `[L]`."""
-    exponent = static_number("length_penalty", length_penalty)
-    if abs(exponent) * np.log(max_new_tokens) > np.log(_LARGEST_DIVISOR):
-        raise ConfigError(
-            f"max_new_tokens ** length_penalty must be within float32, got {max_new_tokens} ** "
-            f"{length_penalty}; a usual length_penalty is 0 .. 2"
-        )
-    return (np.arange(1, max_new_tokens + 1) ** exponent).astype(np.float32)
 
 
 def start_state(
@@ -85,7 +69,7 @@ class _Candidates(NamedTuple):
 def advance(
     state: SearchState,  # its cache already has the newest tokens
     next_log_probs: jax.Array,  # float32 [B*W, V], of the next token
-    divisors: jax.Array,  # float32 [L], from `length_divisors`
+    divisors: jax.Array,  # float32 [L], length ** length_penalty at lengths 1 .. L
     end_tokens: tuple[int, ...],
     early_stopping: bool | Literal["never"],
 ) -> SearchState:

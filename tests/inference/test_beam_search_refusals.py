@@ -24,7 +24,7 @@ def uniform(tokens, cache):
         ({"forbidden_tokens": (1, None)}, r"forbidden_tokens\[1\] must be .* got None"),
         ({"beam_size": 0}, "beam_size must be positive, got beam_size=0"),
         ({"max_new_tokens": 0}, "max_new_tokens must be an int at least 1, got 0"),
-        ({"length_penalty": 63}, "length_penalty must be in -10 .. 10, got .*=63"),
+        ({"length_penalty": 63}, "length_penalty must be in -5 .. 5, got .*=63"),
         ({"vocab_size": 0}, "vocab_size must be an int in 1 .. 5, got 0"),
         ({"vocab_size": 6}, "vocab_size must be an int in 1 .. 5, got 6"),
         ({"end_tokens": 0}, "end_tokens must be a list of token ids, got 0"),
