@@ -73,8 +73,7 @@ class Positions(nn.Module):
         """Function that rotates queries and keys; built once and applied in every layer.
 
         Args:
-            positions: integer `[B, T]`, positions of queries and keys; `[1, T]` if equal in all
-                rows.
+            positions: integer `[B, T]`, positions of queries and keys.
             room: maximum number of tokens in a row: T, or with a cache its capacity. Longrope
                 scaling chooses its factors by it.
 
@@ -147,8 +146,6 @@ class RotaryPositions(_ConfiguredPositions):
 
     def rotation(self, positions: jax.Array, room: int) -> Rotation:
         """Rotation in the config's layout, by tables that are computed once for all layers."""
-        if positions.ndim == 2 and positions.shape[0] == 1:
-            positions = positions[0]  # the same for any number of rows
         scheme, rotated = self.scheme, self.scheme.rotary_dim
         tables = rotary_tables(
             positions, self.model.key_dim if rotated is None else rotated, base=scheme.base,

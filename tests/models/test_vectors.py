@@ -10,7 +10,6 @@ import pytest
 from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.models import Decoder, Transformer
-from jaxformer.modules.positions import make_positions
 from tests import numpy_transformer as reference
 
 CONFIG = ModelConfig(vocab_size=13, max_len=16, num_layers=2, d_model=12, num_heads=2)
@@ -54,14 +53,3 @@ def test_model_that_is_called_on_vectors_alone_has_no_table():
 def test_inputs_that_do_not_fit_are_refused(config, inputs, error, message):
     with pytest.raises(error, match=message):
         jax.eval_shape(Transformer(config).init, jax.random.key(0), inputs)
-
-
-def test_rotation_of_positions_of_one_row_is_that_of_every_row():
-    scheme = make_positions(NAMELESS, causal=True)
-    query = np.random.default_rng(0).standard_normal((3, 5, 2, 6), np.float32)
-    positions = np.arange(5)[None]
-    rotate = jax.jit(lambda positions: scheme.rotation(positions, 16)(query, query))
-    for row, all_rows in zip(
-        rotate(positions), rotate(np.broadcast_to(positions, (3, 5))), strict=True
-    ):
-        np.testing.assert_array_equal(row, all_rows)
