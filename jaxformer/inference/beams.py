@@ -186,8 +186,8 @@ def _continuation_log_probs(next_log_probs: jax.Array, log_probs: jax.Array) -> 
 
 def _choose_rows(is_first: jax.Array, first: Beams, second: Beams) -> Beams:
     """The rows of the first beams where `is_first`, bool `[B]`, and of the second elsewhere."""
-    choose = jax.vmap(lambda row, *beams: jax.tree.map(functools.partial(jnp.where, row), *beams))
-    beams: Beams = choose(is_first, first, second)
+    choose = functools.partial(jax.vmap(jnp.where), is_first)
+    beams: Beams = jax.tree.map(choose, first, second)
     return beams
 
 
