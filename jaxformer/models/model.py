@@ -69,11 +69,10 @@ class Model(nn.Module):
             >>> import jax
             >>> from jaxformer.config import ModelConfig
             >>> from jaxformer.models import Decoder
-            >>> model = Decoder(ModelConfig(vocab_size=11, max_len=8, num_layers=1, d_model=4,
-            ...                             num_heads=2))
+            >>> model = Decoder(ModelConfig(vocab_size=11, max_len=8, num_layers=1))
             >>> params = model.init_params(jax.random.key(0))
             >>> params["embedding"]["embedding"].shape
-            (11, 4)
+            (11, 128)
         """
         return draw_params(self, rng, *self._smallest_inputs())
 
