@@ -184,7 +184,7 @@ class Block(nn.Module):
             arguments = {
                 "mask": context.real_tokens(x.shape[1]), "tap": tap, "deterministic": deterministic,
             }  # fmt: skip
-            output = layer(normed, **_known_arguments(layer, arguments))
+            output = layer(normed, **known_arguments(layer, arguments))
             return output if tap is None else tap("feed_forward_output", output)
 
         attention = self.attention(config, name="attention")
@@ -207,7 +207,9 @@ class Block(nn.Module):
         return BlockOutput(x, attended.cache, cross_cache, weights)
 
 
-def _known_arguments(feed_forward: nn.Module, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Those of the arguments that the call of a feed-forward layer has."""
-    parameters = inspect.signature(type(feed_forward).__call__).parameters
+def known_arguments(module: nn.Module, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Those of the arguments that the call of a user's module takes."""
+    parameters = inspect.signature(type(module).__call__).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return arguments
     return {name: value for name, value in arguments.items() if name in parameters}

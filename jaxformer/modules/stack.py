@@ -1,7 +1,6 @@
 """Stack of layers with stacked parameters, run as one compiled scan or as a loop."""
 
 import functools
-import inspect
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from jaxformer.config import ModelConfig
 from jaxformer.errors import ConfigError
 from jaxformer.functional.taps import LayerTaps, Taps
 from jaxformer.modules.attention import AttentionContext
-from jaxformer.modules.block import Block, BlockOutput, check_block_output
+from jaxformer.modules.block import Block, BlockOutput, check_block_output, known_arguments
 from jaxformer.modules.execution import REMAT_POLICIES, layer_execution
 from jaxformer.modules.stacked_layers import (
     GROUPS,
@@ -242,10 +241,7 @@ def _call_with_taps(
     assert layer.taps is not None
     tap = LayerTaps(layer.taps, layer.number)
     x = tap("inputs", x)
-    parameters = inspect.signature(type(block).__call__).parameters.values()
-    if any(p.name == "tap" or p.kind is p.VAR_KEYWORD for p in parameters):
-        inputs = {**inputs, "tap": tap}
-    output = block(x, **inputs)
+    output = block(x, **inputs, **known_arguments(block, {"tap": tap}))
     output = check_block_output(block, output, x, layer)
     output = output._replace(x=tap("hidden", output.x), taps=tap.values)
     tap.check_all_found(type(block).__name__, is_custom=type(block) is not Block)

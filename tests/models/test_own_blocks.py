@@ -86,8 +86,17 @@ class Counting(nn.Module):
         return FeedForward(self.config, name="inner")(x)
 
 
-def test_feed_forward_that_asks_for_it_is_told_what_is_padding():
-    model = Decoder(CONFIG, block=functools.partial(Block, feed_forward=Counting))
+class CountingByName(Counting):
+    """One whose call takes any keyword."""
+
+    @nn.compact
+    def __call__(self, x, **options):
+        return super().__call__(x, options["mask"])
+
+
+@pytest.mark.parametrize("layer", [Counting, CountingByName])
+def test_feed_forward_that_asks_for_it_is_told_what_is_padding(layer):
+    model = Decoder(CONFIG, block=functools.partial(Block, feed_forward=layer))
     params = reference.draw_params(model, TOKENS)
     lengths = np.arange(2, 2 + len(TOKENS))
     for argument, counted in ((lengths, lengths.sum()), (None, -1)):
