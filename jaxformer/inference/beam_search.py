@@ -9,7 +9,7 @@ import numpy as np
 from einops import rearrange, repeat
 
 from jaxformer.config import BeamSearchConfig
-from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import (
     Array,
     as_array,
@@ -104,8 +104,6 @@ def beam_search(
     """
     check_keywords("beam_search", options, TokenOptions)
     check_int("max_new_tokens", max_new_tokens, 1)
-    if not callable(step_fn):
-        raise ConfigError(f"step_fn must be a function, got {step_fn!r}")
     lengths = np.arange(1.0, max_new_tokens + 1)
     divisors = jnp.asarray(lengths**search.length_penalty, jnp.float32)  # [L]
 

@@ -39,8 +39,7 @@ def sample(
     if not isinstance(sampling, SamplingConfig):
         raise ConfigError(f"sampling must be a SamplingConfig, got {sampling!r}")
     check_dtype("logits", logits, "floating")
-    if check_axes("logits", logits, "B V")["V"] == 0:
-        raise ShapeError(f"logits must have at least one token, got shape {logits.shape}")
+    check_axes("logits", logits, "B V")
     if not hasattr(rngs, "dtype") or rngs.shape[:1] != logits.shape[:1]:
         got = rngs.shape if hasattr(rngs, "shape") else type(rngs).__name__
         raise ShapeError(

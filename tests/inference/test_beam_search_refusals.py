@@ -17,7 +17,6 @@ def uniform(tokens, cache):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"step": None}, "step_fn must be a function, got None"),
         ({"forced_first_token": 9}, "forced_first_token must be .* got 9"),
         ({"forced_last_token": -1}, "forced_last_token must be .* got -1"),
         ({"forbidden_tokens": 1}, "forbidden_tokens must be a list of token ids, got 1"),

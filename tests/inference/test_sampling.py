@@ -165,7 +165,6 @@ def test_frequencies_follow_the_distribution(sampling, expected):
         (lambda: sample(jnp.ones((2, 5)), [RNG, RNG], SamplingConfig()), "rngs"),
         (lambda: sample(jnp.ones((2, 5)), jnp.ones((2, 2)), SamplingConfig()), "rngs"),
         (lambda: sample(jnp.ones((2, 5)) > 0, RNGS, SamplingConfig()), "logits"),
-        (lambda: sample(jnp.ones((2, 0)), RNGS, SamplingConfig()), "logits"),
     ],
 )
 def test_wrong_arrays_are_refused_by_name(call, words):
