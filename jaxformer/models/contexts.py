@@ -67,14 +67,15 @@ def layer_contexts(
         attend = _attention_over_devices(context, config, num_rows, num_tokens)
         return dataclasses.replace(context, attention_fn=attend)
 
-    contexts: dict[tuple[LayerConfig, type, int], AttentionContext] = {}
-    keys = []
+    shared: dict[tuple[LayerConfig, type, int], AttentionContext] = {}
+    contexts = []
     for layer, cache in zip(layers, caches, strict=True):
         # Caches of equal kind and size have equal lengths, and so the same bias.
-        keys.append((layer, type(cache), 0 if cache is None else cache.key.shape[-2]))
-        if keys[-1] not in contexts:
-            contexts[keys[-1]] = make(layer, cache)
-    return [contexts[key] for key in keys]
+        key = layer, type(cache), 0 if cache is None else cache.key.shape[-2]
+        if key not in shared:
+            shared[key] = make(layer, cache)
+        contexts.append(shared[key])
+    return contexts
 
 
 def _room(config: ModelConfig, num_tokens: int, cache: Cache | None) -> int:

@@ -122,14 +122,12 @@ class Stack(nn.Module):
         # Without a cache, returning cross_cache would keep keys and values of all layers alive.
         if cache is None:
             return BlockOutput(x, weights=weights, taps=read)
-        new_cache, new_cross_cache = (
-            join_caches(
-                [getattr(output, name) for output in outputs],
-                scan_index=first if is_scanned else None,
-            )
-            for name in ("cache", "cross_cache")
-        )
-        return BlockOutput(x, new_cache, cross_cache or new_cross_cache, weights, read)
+        scan_index = first if is_scanned else None
+        new_cache = join_caches([output.cache for output in outputs], scan_index=scan_index)
+        if cross_cache is None:
+            memory = [output.cross_cache for output in outputs]
+            cross_cache = join_caches(memory, scan_index=scan_index)
+        return BlockOutput(x, new_cache, cross_cache, weights, read)
 
     def _make_block(self, name: str, x: jax.Array, group: list[LayerInputs]) -> nn.Module:
         """Creates the block that holds the stacked parameters of a group of layers."""
