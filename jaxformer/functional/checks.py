@@ -70,19 +70,26 @@ def check_broadcast(
         raise ShapeError(_message(argument, rule, f"shape {array.shape}", remedy))
 
 
-def check_dtype(argument: str, array: Array, kind: str, *, remedy: str = "") -> None:
+def check_dtype(
+    argument: str, array: Array, kind: str, *, remedy: str = "cast it with .astype"
+) -> None:
     """Checks that an array is "floating" of 16 bits or more, "integer" or "bool"."""
-    dtype = getattr(array, "dtype", None)
-    if dtype is None:
-        raise ShapeError(
-            f"{argument} must be an array, {kind}, got {type(array).__name__}; make it one with "
-            "jnp.asarray"
-        )
+    dtype = array.dtype
     # 8-bit floats are refused, because JAX does not promote them implicitly.
     if not jnp.issubdtype(dtype, _DTYPE_KINDS[kind]) or (kind == "floating" and dtype.itemsize < 2):
         narrow = kind == "floating" and jnp.issubdtype(dtype, jnp.floating)
         rule = f"must be {kind}, of 16 bits or more" if narrow else f"must be {kind}"
         raise ShapeError(_message(argument, rule, f"dtype {dtype}", remedy))
+
+
+def check_array(
+    argument: str, array: Array, kind: str, axes: str, sizes: Mapping[str, int] | None = None,
+    *, remedy: str = "",
+) -> dict[str, int]:  # fmt: skip
+    """Checks an array as `check_axes` and `check_dtype` do; the remedy is for its axes."""
+    known = check_axes(argument, array, axes, sizes, remedy=remedy)
+    check_dtype(argument, array, kind)
+    return known
 
 
 def check_float_dtype(argument: str, dtype: Any) -> jnp.dtype:
@@ -206,8 +213,7 @@ def check_row_counts(
     argument: str, counts: jax.Array, batch_size: int, *, most: int, bound: str = ""
 ) -> None:
     """Checks numbers of tokens per row, integer `[B]`, each in 0 .. most if it is known."""
-    check_dtype(argument, counts, "integer")
-    check_axes(argument, counts, "B", {"B": batch_size})
+    check_array(argument, counts, "integer", "B", {"B": batch_size})
     known = known_values(counts)
     if known is not None:
         check_range(argument, known.tolist(), least=0, most=most, bound=bound)

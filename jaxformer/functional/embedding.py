@@ -11,7 +11,7 @@ from jaxformer.errors import DataError
 from jaxformer.functional.checks import (
     Array,
     as_array,
-    check_axes,
+    check_array,
     check_dtype,
     check_fields,
     checked_factor,
@@ -44,9 +44,8 @@ def embed(table: jax.Array, tokens: jax.Array) -> jax.Array:
         [[0.0, 0.0, 1.0], [nan, nan, nan]]
     """
     table = as_array("table", table)
-    sizes = check_axes("table", table, "V D")
-    check_dtype("table", table, "floating")
-    check_dtype("tokens", tokens, "integer")
+    sizes = check_array("table", table, "floating", "V D")
+    check_array("tokens", tokens, "integer", "...")
     check_known_tokens("tokens", tokens, sizes["V"])
     return table_rows(table, tokens)
 
@@ -136,12 +135,9 @@ def check_unembedding(
     name: str, hidden: jax.Array, table: jax.Array, bias: jax.Array | None, products: Products
 ) -> int:
     """Checks the arguments of `unembed`, with the caller's name for x, and returns V."""
-    sizes = check_axes("table", table, "V D")
-    check_dtype("table", table, "floating", remedy="cast it with .astype")
-    check_dtype(name, hidden, "floating", remedy="cast it with .astype")
-    check_axes(name, hidden, "... D", sizes, remedy="D is the table's width")
+    sizes = check_array("table", table, "floating", "V D")
+    check_array(name, hidden, "floating", "... D", sizes, remedy="D is the table's width")
     if bias is not None:
-        check_axes("bias", bias, "V", sizes, remedy="V is the table's height")
-        check_dtype("bias", bias, "floating")
+        check_array("bias", bias, "floating", "V", sizes, remedy="V is the table's height")
     check_fields("products", products, Products)
     return sizes["V"]

@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 from einops import pack, unpack
 
-from jaxformer.errors import ShapeError
-from jaxformer.functional.checks import check_axes, check_dtype, check_fields, static_number
+from jaxformer.functional.checks import check_array, check_axes, check_fields, static_number
 from jaxformer.functional.dtypes import widened
 from jaxformer.functional.sharding import automatic_axes
 
@@ -165,17 +164,14 @@ _ORIGINS = {"D": "D is x's last axis", "F": "F is up_kernel's last axis"}
 
 def input_width(x: jax.Array) -> int:
     """Checks that x is float `[..., D]`, and returns D."""
-    check_dtype("x", x, "floating", remedy="cast it with .astype")
-    return check_axes("x", x, "... D")["D"]
+    return check_array("x", x, "floating", "... D")["D"]
 
 
 def check_param(name: str, param: Kernel, axes: str, sizes: Mapping[str, int]) -> dict[str, int]:
     """Checks a kernel, bias or scale against known sizes, and returns all sizes by letter."""
     base = checked_base(name, param)
     remedy = _ORIGINS.get(axes[0], "") if " " in axes else ""
-    known = check_axes(name, base, axes, sizes, remedy=remedy)
-    check_dtype(name, base, "floating")
-    return known
+    return check_array(name, base, "floating", axes, sizes, remedy=remedy)
 
 
 def check_params(params: Any, axes: Mapping[str, str], sizes: Mapping[str, int]) -> dict[str, int]:
@@ -193,16 +189,10 @@ def checked_base(name: str, kernel: Kernel) -> jax.Array:
     if not isinstance(kernel, LowRankKernel):
         return kernel
     check_axes(name, kernel.base, "... D F")
-    for part in ("base", "down", "up"):
-        check_dtype(f"{name}.{part}", getattr(kernel, part), "floating")
-    *leading, width, output = kernel.base.shape
-    rank = check_axes(f"{name}.down", kernel.down, "... D R", {"D": width})["R"]
-    for part, expected in (("down", (*leading, width, rank)), ("up", (*leading, rank, output))):
-        if getattr(kernel, part).shape != expected:
-            raise ShapeError(
-                f"{name}.{part} must be {list(expected)} for a base {list(kernel.shape)}, got "
-                f"shape {getattr(kernel, part).shape}"
-            )
+    leading = " ".join(f"axis{i}" for i in range(kernel.base.ndim - 2))
+    sizes = check_array(name, kernel.base, "floating", f"{leading} D F")
+    sizes = check_array(f"{name}.down", kernel.down, "floating", f"{leading} D R", sizes)
+    check_array(f"{name}.up", kernel.up, "floating", f"{leading} R F", sizes)
     static_number(f"{name}.scale", kernel.scale)
     return kernel.base
 

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from jaxformer.functional.checks import check_axes, check_choice, check_dtype
+from jaxformer.functional.checks import check_array, check_choice
 from jaxformer.functional.dtypes import as_int32, widened
 
 
@@ -35,12 +35,10 @@ def pool(
         [[2.0]]
     """
     check_choice("pooling", pooling, ("mean", "first", "last"))
-    sizes = check_axes("hidden", hidden, "B T D")
-    check_dtype("hidden", hidden, "floating")
+    sizes = check_array("hidden", hidden, "floating", "B T D")
     if lengths is None:
         lengths = jnp.full(sizes["B"], sizes["T"])
-    check_axes("lengths", lengths, "B", sizes)
-    check_dtype("lengths", lengths, "integer")
+    check_array("lengths", lengths, "integer", "B", sizes)
     lengths = as_int32(lengths)  # T may not fit their dtype
     # `where`, not a product, because padding may hold NaN, and 0 * NaN is NaN.
     is_real = (jnp.arange(sizes["T"])[None] < lengths[:, None])[..., None]  # [B, T, 1]

@@ -38,7 +38,7 @@ def test_merged_kernel_equals_float64_with_any_leading_axes():
     )
     assert (stacked.shape, stacked.ndim, stacked.dtype) == ((2, D, OUT), 3, jnp.float32)
     assert kernel(jnp.bfloat16).merge().dtype == jnp.bfloat16
-    with pytest.raises(ShapeError, match=r"kernel.up must be \[2, 3, 7\] .*, got shape \(3, 7\)"):
+    with pytest.raises(ShapeError, match=r"kernel.up must be \[axis0=2, R=3, F=7\].* \(3, 7\)"):
         kernel(base=base, down=np.stack([DOWN, DOWN])).merge()
 
 

@@ -10,7 +10,7 @@ from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.functional.checks import (
     Array,
     as_array,
-    check_axes,
+    check_array,
     check_choice,
     check_dtype,
     is_int,
@@ -76,9 +76,7 @@ def cross_entropy(
     """
     logits, terms = as_array("logits", logits), read_terms(label_smoothing, z_loss)
     check_choice("reduction", reduction, REDUCTIONS)
-    check_dtype("logits", logits, "floating", remedy="cast it with .astype")
-    check_axes("logits", logits, "... V")
-    vocab_size = logits.shape[-1]
+    vocab_size = check_array("logits", logits, "floating", "... V")["V"]
     if vocab_size == 0:
         raise ShapeError(f"logits [..., V] must have a positive V, got shape {logits.shape}")
     labels = read_labels(labels, "logits [..., V]", logits, vocab_size, ignore_label)

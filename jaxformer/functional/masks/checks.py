@@ -11,7 +11,7 @@ from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import (
     Array,
     as_array,
-    check_axes,
+    check_array,
     check_broadcast,
     check_dtype,
     check_leading,
@@ -80,8 +80,7 @@ def read_segment_ids(
     """Checked segment ids of queries `[..., T]` and keys `[..., S]`, by name, in one dtype."""
     arrays = [as_array(name, array) for name, array in ids.items()]
     for name, array, axis, size in zip(ids, arrays, "TS", lengths, strict=True):
-        check_dtype(name, array, "integer")
-        check_axes(name, array, f"... {axis}", {axis: size})
+        check_array(name, array, "integer", f"... {axis}", {axis: size})
         check_leading(name, array, 1, leading)
     dtype = at_least(arrays[0].dtype, arrays[1].dtype)  # of uint32 and int32 without x64: int32
     for array in arrays:

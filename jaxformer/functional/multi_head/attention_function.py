@@ -25,7 +25,7 @@ from jaxformer.functional.attention import (
 from jaxformer.functional.attention.block import softmax_factors
 from jaxformer.functional.attention.dense import average_values, dense_weights
 from jaxformer.functional.attention.inputs import AttentionInputs, prepare_attention, split_bias
-from jaxformer.functional.checks import check_axes, check_dtype
+from jaxformer.functional.checks import check_array
 from jaxformer.functional.dtypes import at_least
 from jaxformer.functional.masks.base import AnyMask, Mask
 from jaxformer.functional.taps import LayerTaps
@@ -152,8 +152,7 @@ def beside_sinks(sinks: jax.Array, output: jax.Array, log_sum_exp: jax.Array) ->
 
 def _share_of_keys(sinks: jax.Array, log_sum_exp: jax.Array) -> jax.Array:
     """Share of the softmax that goes to the keys, not the sink, of scores: float `[..., T, N]`."""
-    check_axes("sinks", sinks, "N", {"N": log_sum_exp.shape[-1]})
-    check_dtype("sinks", sinks, "floating")
+    check_array("sinks", sinks, "floating", "N", {"N": log_sum_exp.shape[-1]})
     # exp(log_sum_exp) / (exp(log_sum_exp) + exp(sink))
     sinks = jnp.broadcast_to(sinks.astype(log_sum_exp.dtype), log_sum_exp.shape)
     return jax.nn.sigmoid(log_sum_exp - sinks)

@@ -12,8 +12,7 @@ from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import (
     Array,
     as_array,
-    check_axes,
-    check_dtype,
+    check_array,
     check_float_dtype,
     check_row_counts,
     check_size,
@@ -270,10 +269,8 @@ def checked_new_tokens(
     """Checks the tokens to append to a cache; returns their number per row, `[B]`."""
     batch = held.lengths.shape[0]
     sizes = {"B": batch, "K": held.key.shape[-3], "H": held.key.shape[-1]}
-    sizes = check_axes("key", key, "B T K H", sizes)
-    check_axes("value", value, "B T K V", {**sizes, "V": held.value.shape[-1]})
-    check_dtype("key", key, "floating")
-    check_dtype("value", value, "floating")
+    sizes = check_array("key", key, "floating", "B T K H", sizes)
+    check_array("value", value, "floating", "B T K V", {**sizes, "V": held.value.shape[-1]})
     if num_tokens is None:
         return jnp.full((batch,), sizes["T"], jnp.int32)
     num_tokens = as_array("num_tokens", num_tokens)

@@ -15,7 +15,7 @@ from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import (
     Array,
     as_array,
-    check_axes,
+    check_array,
     check_choice,
     check_dtype,
     check_range,
@@ -145,8 +145,7 @@ def apply_rotary(
         (3, 1, 4)
     """
     check_choice("layout", layout, ROTARY_LAYOUTS)
-    check_dtype("x", x, "floating")
-    sizes = check_axes("x", x, "... T N H")
+    sizes = check_array("x", x, "floating", "... T N H")
     got = len(tables) if isinstance(tables, tuple | list) else type(tables).__name__
     if got != 2:
         raise ShapeError(f"tables must be the pair of arrays (cos, sin), got {got}")
@@ -180,8 +179,8 @@ def _broadcast_over_heads(
     name: str, table: jax.Array, x: jax.Array, sizes: dict[str, int]
 ) -> jax.Array:
     """Expands a table `[..., T, H/2]` to the rank of x, with size 1 for the heads."""
-    check_axes(f"tables ({name})", table, "... T H/2", sizes, remedy="x is [..., T, N, H]")
-    check_dtype(f"tables ({name})", table, "floating")
+    remedy = "x is [..., T, N, H]"
+    check_array(f"tables ({name})", table, "floating", "... T H/2", sizes, remedy=remedy)
     if table.ndim != 2 and table.shape[:-2] != x.shape[:-3]:
         raise ShapeError(
             f"tables ({name}) must be [T, H/2] or have the leading axes of x {x.shape[:-3]}, got "
