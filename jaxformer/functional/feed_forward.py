@@ -12,7 +12,6 @@ from jaxformer.functional.linear import (
     Kernel,
     Products,
     check_params,
-    input_width,
     project,
 )
 from jaxformer.functional.taps import LayerTaps
@@ -53,6 +52,9 @@ class GatedFeedForwardParams(NamedTuple):
     up_bias: jax.Array | None = None
     down_bias: jax.Array | None = None
 
+
+_AXES = {"up_kernel": "D F", "up_bias": "F", "down_kernel": "F D", "down_bias": "D"}
+_GATED_AXES = {"gate_kernel": "D F", "gate_bias": "F", **_AXES}
 
 Activation = Callable[[jax.Array], jax.Array]
 
@@ -117,8 +119,8 @@ def feed_forward(
         [[9.0, 9.0], [0.0, 0.0]]
     """
     activate = activation_function(activation)
-    check_fields("params", params, FeedForwardParams)
-    _check(params, x, products)
+    check_params(params, FeedForwardParams, _AXES, x)
+    check_fields("products", products, Products)
     up = project(x, params.up_kernel, params.up_bias, products)  # [..., F]
     return _project_down(params, activate(up), tap, products)
 
@@ -136,8 +138,7 @@ def gated_feed_forward(
     Args:
         params: the three projections.
         x: float `[..., D]`.
-        activation: "relu", "relu2" (its square), "gelu" (with the error function), "gelu_tanh",
-            "silu" or "clamped_silu".
+        activation: as in `feed_forward`, or "clamped_silu".
         tap: reads and edits "feed_forward_activations", float `[..., F]`.
         products: precision and function of the matrix products.
 
@@ -158,22 +159,11 @@ def gated_feed_forward(
         [8.0, 8.0]
     """
     activate = gate_function(activation)
-    check_fields("params", params, GatedFeedForwardParams)
-    _check(params, x, products)
+    check_params(params, GatedFeedForwardParams, _GATED_AXES, x)
+    check_fields("products", products, Products)
     gate = project(x, params.gate_kernel, params.gate_bias, products)  # [..., F]
     up = project(x, params.up_kernel, params.up_bias, products)  # [..., F]
     return _project_down(params, activate(gate, up), tap, products)
-
-
-def _check(
-    params: FeedForwardParams | GatedFeedForwardParams, x: jax.Array, products: Products
-) -> None:
-    """Checks all kernels and biases against x and each other, before any product."""
-    axes = {"up_kernel": "D F", "up_bias": "F", "down_kernel": "F D", "down_bias": "D"}
-    if isinstance(params, GatedFeedForwardParams):
-        axes = {"gate_kernel": "D F", "gate_bias": "F", **axes}
-    check_params(params, axes, {"D": input_width(x)})
-    check_fields("products", products, Products)
 
 
 def _project_down(

@@ -174,9 +174,10 @@ def check_param(name: str, param: Kernel, axes: str, sizes: Mapping[str, int]) -
     return check_array(name, base, "floating", axes, sizes, remedy=remedy)
 
 
-def check_params(params: Any, axes: Mapping[str, str], sizes: Mapping[str, int]) -> dict[str, int]:
-    """Checks the fields of a named tuple against known sizes and each other, but for None."""
-    known = dict(sizes)
+def check_params(params: Any, kind: type, axes: Mapping[str, str], x: jax.Array) -> dict[str, int]:
+    """Checks x `[..., D]` and a layer's parameters against each other, and returns all sizes."""
+    check_fields("params", params, kind)
+    known = {"D": input_width(x)}
     for name, letters in axes.items():
         param = getattr(params, name)
         if param is not None or name not in params._field_defaults:

@@ -24,7 +24,6 @@ from jaxformer.functional.linear import (
     Kernel,
     Products,
     check_params,
-    input_width,
     project,
 )
 
@@ -122,8 +121,7 @@ def mixture_of_experts(
         params: router and experts.
         x: float `[..., D]`.
         num_experts_per_token: k, in 1 .. E.
-        activation: "relu", "relu2" (its square), "gelu" (with the error function), "gelu_tanh"
-            or "silu"; with gates also "clamped_silu", as in `gated_feed_forward`.
+        activation: as in `feed_forward`, or with gates as in `gated_feed_forward`.
         routing: scores and weights of the experts.
         mask: bool `[...]`, True = real token, which counts in the losses and the load; None = all.
             It does not change the output, except with a capacity_factor.
@@ -197,14 +195,12 @@ def mixture_of_experts(
 
 def _check_params(params: ExpertsParams, x: jax.Array) -> int:
     """Checks the widths of x and all parameters, and returns E."""
-    sizes = {"D": input_width(x)}
-    check_fields("params", params, ExpertsParams)
     axes = {
         "router_kernel": "D E", "up_kernel": "E D F", "down_kernel": "E F D",
         "gate_kernel": "E D F", "router_bias": "E", "up_bias": "E F", "down_bias": "E D",
         "gate_bias": "E F", "selection_bias": "E",
     }  # fmt: skip
-    sizes = check_params(params, axes, sizes)
+    sizes = check_params(params, ExpertsParams, axes, x)
     if params.gate_bias is not None and params.gate_kernel is None:
         raise ShapeError(
             f"gate_bias is for experts with a gate_kernel, got gate_bias {params.gate_bias.shape} "
