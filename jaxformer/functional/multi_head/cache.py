@@ -143,29 +143,7 @@ class KVCache(NamedTuple):
         Raises:
             ShapeError: the shapes do not fit, or known lengths overflow a row.
         """
-        return self._append(key, value, checked_new_tokens(self, key, value, num_tokens))
-
-    def _append(self, key: jax.Array, value: jax.Array, num_tokens: jax.Array) -> "KVCache":
-        capacity, num_new = self.capacity, key.shape[1]
-        self._raise_if_full(num_tokens)
-
-        impossible = (num_tokens < 0) | (num_tokens > num_new)
-        overflow = impossible | (self.lengths + num_tokens > capacity)
-        num_tokens = jnp.where(impossible, num_new, num_tokens)
-        lengths = jnp.minimum(self.lengths + num_tokens, capacity)
-        step = jnp.arange(num_new, dtype=jnp.int32)[None]
-        slots = (lengths - num_tokens)[:, None] + step  # [B, T]
-        slots = jnp.where(step < num_tokens[:, None], slots, capacity)  # beyond it: not written
-        at_start = self.is_empty and num_new <= capacity
-
-        def write(buffer: jax.Array, new: jax.Array) -> jax.Array:
-            new = jnp.where(overflow[:, None, None, None], jnp.nan, new.astype(buffer.dtype))
-            if at_start:
-                new = jnp.where((slots < capacity)[..., None, None], new, 0)
-                return write_first_slots(buffer, swap_heads(new), self.layer)
-            return write_slots(buffer, new, slots, self.layer)
-
-        return KVCache(write(self.key, key), write(self.value, value), lengths, self.layer)
+        return self.extend(key, value, num_tokens)[1]
 
     def extend(
         self, key: jax.Array, value: jax.Array, num_tokens: Array | None = None,
@@ -177,11 +155,28 @@ class KVCache(NamedTuple):
         program is traced, they are the new ones alone.
         """
         counts = checked_new_tokens(self, key, value, num_tokens)
-        cache = self._append(key, value, counts)
+        self._raise_if_full(counts)
+        capacity, num_new = self.capacity, key.shape[1]
+        impossible = (counts < 0) | (counts > num_new)
+        overflow = impossible | (self.lengths + counts > capacity)
+        num_written = jnp.where(impossible, num_new, counts)
+        lengths = jnp.minimum(self.lengths + num_written, capacity)
+        step = jnp.arange(num_new, dtype=jnp.int32)[None]
+        slots = (lengths - num_written)[:, None] + step  # [B, T]
+        slots = jnp.where(step < num_written[:, None], slots, capacity)  # beyond it: not written
+        at_start = self.is_empty and num_new <= capacity
+
+        def write(buffer: jax.Array, new: jax.Array) -> jax.Array:
+            new = jnp.where(overflow[:, None, None, None], jnp.nan, new.astype(buffer.dtype))
+            if at_start:
+                new = jnp.where((slots < capacity)[..., None, None], new, 0)
+                return write_first_slots(buffer, swap_heads(new), self.layer)
+            return write_slots(buffer, new, slots, self.layer)
+
+        cache = KVCache(write(self.key, key), write(self.value, value), lengths, self.layer)
         if self.is_empty:
             return CachedKeys(key, value, 0, None if num_tokens is None else counts, None), cache
-        first = cache.lengths - counts
-        return CachedKeys(*cache.keys_and_values, first, cache.lengths, None), cache
+        return CachedKeys(*cache.keys_and_values, lengths - counts, lengths, None), cache
 
     def key_layout(self, num_tokens: int) -> tuple[int, int | jax.Array]:
         """Number of keys that new tokens attend to, and index of the first new one among them."""

@@ -104,26 +104,24 @@ class WindowCache(NamedTuple):
         num_tokens = checked_new_tokens(self, key, value, num_tokens).clip(0, num_new)  # [B]
         if num_new == 1 and not in_order and not self.is_empty:
             return self._extend_in_place(key, value, num_tokens)
-        lengths, first = self.lengths + num_tokens, jnp.zeros_like(self.lengths)
-        keys, values = key, value
+        lengths, num_old = self.lengths + num_tokens, 0 if self.is_empty else self.window
+        positions = self.lengths[:, None] + jnp.arange(-num_old, num_new, dtype=jnp.int32)[None]
+        keys, values, is_written = key, value, None
         if not self.is_empty:
-            first = self.lengths - self.window  # position of the first of the joined keys
-            slots = first[:, None] + jnp.arange(self.window, dtype=jnp.int32)[None]
-            slots = slots % (self.window + 1)  # [B, W]
+            slots = positions[:, :num_old] % (self.window + 1)  # [B, W]
             keys, values = (  # [B, W + T, K, H]
                 jnp.concatenate([_take_slots(old, slots), new.astype(old.dtype)], axis=1)
                 for old, new in zip(self.keys_and_values, (key, value), strict=True)
             )
-        index = (self._positions(lengths) - first[:, None]).clip(0)  # [B, W + 1]
+            is_written = (positions >= 0)[:, None, None]  # [B, 1, 1, W + T]
+        index = (self._positions(lengths) - positions[:, :1]).clip(0)  # [B, W + 1]
 
         def write(buffer: jax.Array, joined: jax.Array) -> jax.Array:
             block = swap_heads(_take_slots(joined, index).astype(buffer.dtype))
             return write_first_slots(buffer, block, self.layer)
 
         longer = WindowCache(write(self.key, keys), write(self.value, values), lengths, self.layer)
-        num_old = 0 if self.is_empty else self.window
         num_keys = num_old + num_tokens if has_unequal_rows else None
-        is_written = None if self.is_empty else self.written(num_new)
         return CachedKeys(keys, values, num_old, num_keys, is_written), longer
 
     def _extend_in_place(
@@ -155,19 +153,6 @@ class WindowCache(NamedTuple):
     def key_layout(self, num_tokens: int) -> tuple[int, int | jax.Array]:
         """Number of keys that new tokens attend to, and index of the first new one among them."""
         return (num_tokens, 0) if self.is_empty else (self.window + num_tokens, self.window)
-
-    def written(self, num_tokens: int) -> jax.Array:
-        """Mask of the slots that hold tokens, with T new ones.
-
-        Args:
-            num_tokens: T.
-
-        Returns:
-            bool `[B, 1, 1, W + T]`, False where a row has no token yet.
-        """
-        first = (self.window - self.lengths).clip(0)
-        slots = jnp.arange(self.window + num_tokens, dtype=jnp.int32)
-        return (slots[None] >= first[:, None])[:, None, None]
 
     def by_slot(self, array: jax.Array, num_tokens: int) -> jax.Array:
         """Reorders the key axis of a mask or bias from positions to slots.

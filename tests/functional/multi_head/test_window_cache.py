@@ -57,7 +57,8 @@ def test_window_keeps_the_last_tokens_of_every_row(sizes):
 
 def test_slots_without_a_token_are_masked():
     cache = empty().append(*numbered([0, 0], 2), np.array([2, 0]))
-    assert cache.written(1)[:, 0, 0].astype(int).tolist() == [[0, 1, 1, 1], [0, 0, 0, 1]]
+    keys, _ = cache.extend(*numbered([2, 0], 1))
+    assert keys.mask[:, 0, 0].astype(int).tolist() == [[0, 1, 1, 1], [0, 0, 0, 1]]
 
 
 def test_keys_in_order_of_position_are_put_into_the_order_of_the_slots():
