@@ -6,7 +6,7 @@ Axes are those of `layer.py`.
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -67,22 +67,27 @@ def unwrap_partial(
     return dot_product_attention, {**keywords, **of_call}
 
 
-def checked_function(attention_fn: AttentionFunction) -> AttentionFunction:
-    """A user's function, which gets what it takes and whose result is checked; the library's."""
+def attention_of(attention_fn: AttentionFunction, call: AttentionCall) -> Callable[..., Any]:
+    """The attention of a call, to be called without arguments, or with return_residual."""
     if attention_fn is dot_product_attention:
-        return attention_fn
-    return functools.partial(_attend_by_user, attention_fn)
+        return functools.partial(attention_fn, *call[:-1], **call.options)
+    return functools.partial(_attend_by_user, attention_fn, call)
 
 
 def _attend_by_user(
-    attention_fn: AttentionFunction, query: jax.Array, key: jax.Array, value: jax.Array,
-    bias: Bias | None, mask: AnyMask | None, *, return_residual: bool = False, **options: Any,
-) -> Any:  # fmt: skip
-    """Calls a user's function as `dot_product_attention` is called."""
-    call = AttentionCall(query, key, value, bias, mask, cast(AttentionKeywords, options))
-    keywords = _keywords(attention_fn, call, return_residual=return_residual)
-    result: Any = attention_fn(query, key, value, **keywords)
-    rows, dtype, output = query.shape[:-1], query.dtype, result
+    attention_fn: AttentionFunction, call: AttentionCall, *, return_residual: bool = False
+) -> Any:
+    """Calls a user's function with the arguments that it has to take, and checks its result."""
+    inner = attention_fn.func if isinstance(attention_fn, functools.partial) else attention_fn
+    if inner not in _TAKE_RULES_AND_POSITION_BIASES:
+        call = _without_rules(call)
+    keywords: dict[str, Any] = {
+        **call.options, "bias": call.bias, "mask": call.mask, "return_residual": return_residual,
+    }  # fmt: skip
+    keywords = {name: v for name, v in keywords.items() if not _is_default(name, v)}
+    _check_signature(attention_fn, call, keywords)
+    result: Any = attention_fn(*call[:3], **keywords)
+    rows, dtype, output = call.query.shape[:-1], call.query.dtype, result
     if return_residual:
         if not (isinstance(result, tuple) and len(result) == 2):
             raise ShapeError(
@@ -91,7 +96,7 @@ def _attend_by_user(
             )
         output, residual = result
         _check_array(attention_fn, " as residual", residual, rows, at_least(dtype, jnp.float32))
-    _check_array(attention_fn, "", output, (*rows, value.shape[-1]), dtype)
+    _check_array(attention_fn, "", output, (*rows, call.value.shape[-1]), dtype)
     return result
 
 
@@ -140,7 +145,7 @@ def _weights_of_function(
         value=jnp.broadcast_to(identity, (*leading, num_keys, kv_heads, num_keys)),
         options={**call.options, "dropout_rate": 0.0, "dropout_rng": None},
     )  # fmt: skip
-    attend = functools.partial(checked_function(attention_fn), *call[:-1], **call.options)
+    attend = attention_of(attention_fn, call)
     output = attend() if sinks is None else beside_sinks(sinks, *attend(return_residual=True))
     return rearrange(output, "... t n s -> ... n t s")
 
@@ -156,21 +161,6 @@ def _share_of_keys(sinks: jax.Array, log_sum_exp: jax.Array) -> jax.Array:
     # exp(log_sum_exp) / (exp(log_sum_exp) + exp(sink))
     sinks = jnp.broadcast_to(sinks.astype(log_sum_exp.dtype), log_sum_exp.shape)
     return jax.nn.sigmoid(log_sum_exp - sinks)
-
-
-def _keywords(
-    attention_fn: AttentionFunction, call: AttentionCall, *, return_residual: bool
-) -> dict[str, Any]:
-    """Keywords with which a user's function is called, beside query, key and value."""
-    inner = attention_fn.func if isinstance(attention_fn, functools.partial) else attention_fn
-    if inner not in _TAKE_RULES_AND_POSITION_BIASES:
-        call = _without_rules(call)
-    keywords: dict[str, Any] = {
-        **call.options, "bias": call.bias, "mask": call.mask, "return_residual": return_residual,
-    }  # fmt: skip
-    keywords = {name: v for name, v in keywords.items() if not _is_default(name, v)}
-    _check_signature(attention_fn, call, keywords)
-    return keywords
 
 
 def uses_positions(options: AttentionKeywords) -> bool:

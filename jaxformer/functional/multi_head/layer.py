@@ -23,8 +23,8 @@ from jaxformer.functional.masks.base import AnyMask, Mask
 from jaxformer.functional.multi_head.attention_function import (
     AttentionCall,
     AttentionFunction,
+    attention_of,
     beside_sinks,
-    checked_function,
     unwrap_partial,
     weights_in_heads,
 )
@@ -187,7 +187,7 @@ def multi_head_attention(
         if old_cache is not None and old_cache.is_empty:
             weights = with_empty_slots(old_cache, weights)  # [..., N, T, S]
     if attended is None:
-        attend = functools.partial(checked_function(attention_fn), *call[:-1], **call.options)
+        attend = attention_of(attention_fn, call)
         if params.sinks is None:
             attended = attend()
         else:
