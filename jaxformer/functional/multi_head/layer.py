@@ -13,9 +13,12 @@ from einops import rearrange
 from jaxformer.functional.attention import AttentionKeywords, Bias, dot_product_attention
 from jaxformer.functional.checks import (
     as_array,
+    check_array,
     check_axes,
     check_choice,
+    check_fields,
     check_keywords,
+    check_nonnegative,
     static_bool,
 )
 from jaxformer.functional.linear import DEFAULT_PRODUCTS, Products, linear
@@ -38,7 +41,6 @@ from jaxformer.functional.multi_head.cached import (
 from jaxformer.functional.multi_head.projections import (
     MultiHeadParams,
     Rotation,
-    check_layer,
     head_counts,
     project_heads,
     rotate_heads,
@@ -146,11 +148,14 @@ def multi_head_attention(
         (2, 3, 8)
     """
     check_keywords("multi_head_attention", options, AttentionKeywords)
+    check_fields("params", params, MultiHeadParams)
+    check_nonnegative("norm_eps", norm_eps)
     num_heads, kv_heads = head_counts(num_heads, num_kv_heads)
     return_weights = static_bool("return_weights", return_weights)
     check_choice("rotary_layout", rotary_layout, ROTARY_LAYOUTS)
     inputs = query_inputs if key_value_inputs is None else key_value_inputs
-    check_layer(params, norm_eps, query_inputs=query_inputs, key_value_inputs=inputs)
+    check_array("query_inputs", query_inputs, "floating", "... T D")
+    check_array("key_value_inputs", inputs, "floating", "... S D")
     attention_fn, options = unwrap_partial(attention_fn, options)
     if products.precision is not None:
         options = {"precision": products.precision, **options}

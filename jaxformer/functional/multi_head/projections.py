@@ -9,8 +9,8 @@ from einops import rearrange
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import (
+    check_array,
     check_axes,
-    check_dtype,
     check_fields,
     check_nonnegative,
     check_row_counts,
@@ -90,9 +90,10 @@ def project_memory(
         >>> keys.key.shape, layer.output.shape
         ((2, 2, 5, 4), (2, 3, 8))
     """
-    sizes = check_axes("key_value_inputs", key_value_inputs, "B S D")
+    check_fields("params", params, MultiHeadParams)
+    check_nonnegative("norm_eps", norm_eps)
+    sizes = check_array("key_value_inputs", key_value_inputs, "floating", "B S D")
     _, kv_heads = head_counts(num_heads, num_kv_heads)
-    check_layer(params, norm_eps, key_value_inputs=key_value_inputs)
     if lengths is None:
         lengths = jnp.full((sizes["B"],), sizes["S"], jnp.int32)
     check_row_counts("lengths", lengths, sizes["B"], most=sizes["S"], bound="S")
@@ -109,15 +110,6 @@ def head_counts(num_heads: int, num_kv_heads: int | None) -> tuple[int, int]:
     if num_kv_heads is None:
         return num_heads, num_heads
     return num_heads, check_size("num_kv_heads", num_kv_heads)
-
-
-def check_layer(params: MultiHeadParams, norm_eps: float, **inputs: jax.Array) -> None:
-    """Checks the inputs and the class of the parameters; `linear` checks each kernel it uses."""
-    check_fields("params", params, MultiHeadParams)
-    check_nonnegative("norm_eps", norm_eps)
-    for argument, array in inputs.items():
-        check_axes(argument, array, "... T D" if argument == "query_inputs" else "... S D")
-        check_dtype(argument, array, "floating", remedy="cast it with .astype")
 
 
 def project_heads(
