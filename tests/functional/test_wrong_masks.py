@@ -127,7 +127,7 @@ CALLS = {
         ({"bidirectional": Traced(True)}, "bidirectional"),
     ],
     "sinusoidal_positions": [
-        ({"positions": -3}, "positions", "must not be negative, got -3"),
+        ({"positions": -3}, "positions", "zero or more, got -3"),
         ({"positions": 3.0}, "positions", "must be integer, got dtype float32"),
         ({"positions": True}, "positions", "must be integer, got dtype bool"),
         ({"positions": np.array([0, 2**31])}, "positions", str(2**31)),

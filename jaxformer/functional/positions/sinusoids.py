@@ -190,11 +190,7 @@ def _broadcast_over_heads(
 
 
 def _as_positions(positions: int | Array) -> jax.Array:
-    if is_symbolic(positions):
-        return jnp.arange(positions, dtype=jnp.int32)
-    if is_int(positions):
-        if positions < 0:
-            raise ShapeError(f"positions, given as a length, must not be negative, got {positions}")
+    if is_int(positions) or is_symbolic(positions):
         return jnp.arange(check_size("positions", positions, least=0), dtype=jnp.int32)
     if not isinstance(positions, np.ndarray):
         positions = as_array("positions", positions)
