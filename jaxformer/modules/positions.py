@@ -5,7 +5,6 @@ import functools
 from collections.abc import Callable
 
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxformer.config import (
@@ -116,7 +115,7 @@ class SinusoidalPositions(_ConfiguredPositions):
         """`[B, T, D]`, without parameters; float32, or float64 with jax_enable_x64."""
         return sinusoidal_positions(
             positions + self.scheme.offset, self.model.d_model, base=self.scheme.base,
-            layout=self.scheme.layout, dtype=jnp.result_type(float),
+            layout=self.scheme.layout,
         )  # fmt: skip
 
 
@@ -150,7 +149,6 @@ class RotaryPositions(_ConfiguredPositions):
         tables = rotary_tables(
             positions, self.model.key_dim if rotated is None else rotated, base=scheme.base,
             scaling=_rotary_scaling(scheme, room),
-            dtype=jnp.result_type(float),  # float64 with jax_enable_x64; x has the last word
         )  # fmt: skip
         turn = functools.partial(
             apply_rotary, tables=tables, layout=scheme.layout, rotary_dim=rotated

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from einops import rearrange
-from jax.typing import DTypeLike
 
 from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import (
@@ -33,9 +32,8 @@ _MAX_POSITION = 2**31 - 1
 
 
 def sinusoidal_positions(
-    positions: int | Array, d_model: int, *, base: float = 10_000.0, layout: str = "interleaved",
-    dtype: DTypeLike = jnp.float32,
-) -> jax.Array:  # fmt: skip
+    positions: int | Array, d_model: int, *, base: float = 10_000.0, layout: str = "interleaved"
+) -> jax.Array:
     r"""Sinusoidal position embeddings: sines and cosines of geometrically spaced frequencies.
 
     $$PE_{p,2i} = \sin(p / base^{2i/d}), \quad PE_{p,2i+1} = \cos(p / base^{2i/d})$$
@@ -47,10 +45,10 @@ def sinusoidal_positions(
         base: wavelengths range from 2 pi to about 2 pi * base.
         layout: "interleaved" (sine, cosine, sine, ...; Vaswani et al.) or "half" (all sines, then
             all cosines; Marian).
-        dtype: float32 or float64 (needs jax_enable_x64).
 
     Returns:
-        `[..., D]` in that dtype; float32 is within 5e-7 of float64 arithmetic up to position 1e6.
+        float32 `[..., D]`, within 5e-7 of float64 arithmetic up to position 1e6; float64 with
+        jax_enable_x64.
 
     Raises:
         ShapeError: a length or width is negative, or positions are not integers.
@@ -65,7 +63,7 @@ def sinusoidal_positions(
     """
     check_choice("layout", layout, ("interleaved", "half"))
     d_model = check_size("d_model", d_model)
-    sine, cosine = _sine_cosine(_as_positions(positions), _frequencies(base, d_model), dtype)
+    sine, cosine = _sine_cosine(_as_positions(positions), _frequencies(base, d_model))
     cosine = cosine[..., : d_model // 2]
     if layout == "half":
         return jnp.concatenate([sine, cosine], axis=-1)
@@ -76,7 +74,7 @@ def sinusoidal_positions(
 
 def rotary_tables(
     positions: int | Array, head_dim: int, *, base: float = 10_000.0,
-    scaling: RotaryScaling | None = None, dtype: DTypeLike = jnp.float32,
+    scaling: RotaryScaling | None = None,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
     r"""Cosines and sines of rotary positions, for `apply_rotary`: angle $p / base^{2i/H}$.
 
@@ -87,11 +85,10 @@ def rotary_tables(
         base: wavelengths range from 2 pi to about 2 pi * base.
         scaling: a `LinearScaling`, `Llama3Scaling`, `YarnScaling` or `LongropeScaling`; None = no
             scaling. Static under jit.
-        dtype: float32 or float64 (needs jax_enable_x64).
 
     Returns:
-        (cos, sin): `[..., H/2]` each in that dtype, times the attention factor of the scaling;
-        float32 is within 5e-7 (times that factor) of float64 up to position 1e6.
+        (cos, sin): `[..., H/2]` each, times the attention factor of the scaling; dtype and accuracy
+        (times that factor) are those of `sinusoidal_positions`.
 
     Raises:
         ShapeError: head_dim is odd, or positions are not integers.
@@ -110,7 +107,7 @@ def rotary_tables(
     if head_dim % 2:
         raise ShapeError(f"head_dim must be even and positive, got {head_dim}")
     frequencies, attention_factor = scale_frequencies(_frequencies(base, head_dim), base, scaling)
-    sine, cosine = _sine_cosine(_as_positions(positions), frequencies, dtype)  # [..., H/2]
+    sine, cosine = _sine_cosine(_as_positions(positions), frequencies)  # [..., H/2]
     factor = jnp.asarray(attention_factor, sine.dtype)
     return cosine * factor, sine * factor
 
@@ -206,12 +203,9 @@ def _frequencies(base: float, width: int) -> np.ndarray:
     return np.power(np.float64(static_number("base", base, positive=True)), -exponents)
 
 
-def _sine_cosine(
-    positions: jax.Array, frequencies: np.ndarray, dtype: DTypeLike
-) -> tuple[jax.Array, jax.Array]:
+def _sine_cosine(positions: jax.Array, frequencies: np.ndarray) -> tuple[jax.Array, jax.Array]:
     """Sine and cosine of integer position times frequency, `[..., F]`."""
-    check_choice("dtype", np.dtype(dtype).name, ("float32", "float64"))
-    if np.dtype(dtype) == np.float64:
+    if jnp.result_type(float) == jnp.float64:  # with jax_enable_x64
         angle = jnp.einsum("...,f->...f", positions.astype(jnp.float64), frequencies)
         return jnp.sin(angle), jnp.cos(angle)
     # Turns per position in 64-bit fixed point: an integer t stands for t / 2**64 of a turn. Its
@@ -219,12 +213,9 @@ def _sine_cosine(
     turns = np.ldexp(frequencies / (2 * np.pi) % 1.0, 64).astype(np.uint64)
     turns = np.expand_dims(turns, tuple(range(positions.ndim)))  # [..., F]
     high, low = (turns >> np.uint64(32)).astype(np.uint32), turns.astype(np.uint32)
-    absolute = jnp.abs(positions)[..., None]  # the sign is restored below
-    magnitude = absolute.astype(jnp.uint32)
+    magnitude = jnp.abs(positions)[..., None].astype(jnp.uint32)  # the sign is restored below
     # The upper half of the 64-bit product, modulo 2**32: the fraction of a turn.
     phase = magnitude * high + _multiply_high(magnitude, low)
-    if positions.dtype.itemsize > 4:
-        phase += (absolute >> 32).astype(jnp.uint32) * low
     phase = jnp.where(positions[..., None] < 0, jnp.uint32(0) - phase, phase)
     # Reduce to the nearest quarter turn: an angle of at most pi/4 rounds finely.
     quarter = (phase + jnp.uint32(1 << 29)) >> 30
