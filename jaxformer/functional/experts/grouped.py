@@ -1,8 +1,7 @@
 """Experts computed for the tokens that chose them: sort, group, compute, combine.
 
-The choices of all tokens are sorted by expert, and their tokens copied to rows in that order, so
-that the tokens of an expert are neighbours. The experts are computed for these rows, and each token
-gets the weighted sum of the rows of its choices. How the rows are grouped depends on the hardware:
+The tokens of all choices are copied to rows, sorted by expert. The experts are computed for these
+rows, and each token gets the weighted sum of the rows of its choices. How the rows are grouped:
 
 - ragged: the rows have no gaps, and a grouped matrix product (`jax.lax.ragged_dot`) takes the
   number of rows of each expert. For TPUs, and for GPUs with the package tokamax.

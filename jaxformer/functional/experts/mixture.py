@@ -90,32 +90,29 @@ def mixture_of_experts(
     With $p = \mathrm{softmax}(x W_{router} + b_{router})$ over all E experts and $K$ the set of the
     k most probable (ties go to the lower index), it computes
     $\sum_{e \in K} w_e \, \mathrm{expert}_e(x)$. The weights $w_e$ are $p_e / \sum_{i \in K} p_i$
-    as in Mixtral, or, unnormalized, $p_e$ as in Switch Transformers. A softmax over only the k
-    chosen logits, as in gpt-oss, equals the normalized weights. `Routing` has other scores and
-    weights. An expert is `feed_forward`, or `gated_feed_forward` if there is a gate kernel.
+    as in Mixtral; `Routing` has other scores and weights. A softmax over only the k chosen logits,
+    as in gpt-oss, gives the same. An expert is `feed_forward`, or `gated_feed_forward` if there
+    is a gate kernel.
 
-    Router, softmax and weighted sum are computed in float32 or better, the router at full
-    precision on every backend, because rounding a logit can change the choice of experts. What an
-    expert computes for tokens that did not choose it affects neither the output nor a gradient,
-    even if it is NaN.
+    Router, softmax and weighted sum are computed in float32 or better, the router at full precision
+    on every backend. What an expert computes for tokens that did not choose it affects neither the
+    output nor a gradient, even if it is NaN.
 
     Each expert is computed only for the tokens that chose it, so the FLOPs are about k / E of those
     of all experts. TPUs, and GPUs with the package tokamax and 16-bit floats, use a grouped matrix
     product; others a scan over blocks of up to 256 tokens of one expert. The backward pass computes
-    the experts again, so only the tokens and outputs of the k choices are kept for it.
+    the experts again.
 
     No token is dropped unless you set a capacity. Then every expert takes C = ceil(capacity_factor
-    * N k / E) of the choices of N tokens, computed as one product of E matrices. Choices beyond it
-    add nothing to the output; the tokens' first choices come first, and earlier tokens before later
-    ones. Padding, by the mask, then takes no room, and its output is 0.
+    * N k / E) of the choices of N tokens: first choices come first, and earlier tokens before later
+    ones. Choices beyond it add nothing to the output. Padding, by the mask, then takes no room, and
+    its output is 0.
 
-    The auxiliary losses are statistics of the real tokens of this call. With several devices or
-    micro-batches they cover one of them, as in published implementations. `load_balancing_loss` is
+    The auxiliary losses are statistics of the real tokens of this call: of one device and one
+    micro-batch, as in published implementations. `load_balancing_loss` is
     $E \sum_e f_e P_e$, where $f_e$ is the share of tokens that chose expert e and $P_e$ its mean
-    probability, or, with sigmoid, its mean share in the scores of all experts. It is not a mean
-    over tokens, so the losses of two batches cannot be combined.
-    Each layer has its own loss, as in the papers; Hugging Face's `transformers` pools $f$ and $P$
-    over all layers.
+    probability, or, with sigmoid, its mean share in the scores of all experts. Each layer has its
+    own; Hugging Face's `transformers` pools $f$ and $P$ over all layers.
 
     Args:
         params: router and experts.
@@ -124,10 +121,9 @@ def mixture_of_experts(
         activation: as in `feed_forward`, or with gates as in `gated_feed_forward`.
         routing: scores and weights of the experts.
         mask: bool `[...]`, True = real token, which counts in the losses and the load; None = all.
-            It does not change the output, except with a capacity_factor.
         capacity_factor: positive; 1.25 as in Switch Transformers, or None to drop nothing.
-        layout: mesh axes that split tokens and experts over devices, which exchange tokens; None if
-            each device has all. With a capacity, C is for the tokens of each device.
+        layout: mesh axes that split tokens and experts over devices; None if each device has all.
+            With a capacity, C is for the tokens of each device.
         products: precision and function of the matrix products of the experts, not of the router;
             with a function of your own, they are computed in blocks.
 

@@ -27,8 +27,8 @@ class Routing:
     Args:
         scores: "softmax" or "sigmoid".
         normalize_weights: whether the weights of a token's k experts are their scores scaled to sum
-            to 1, or the scores themselves. With softmax and k = 1 a scaled weight is always 1, so
-            the router gets no gradient from the output.
+            to 1, or the scores themselves, as in Switch Transformers. With softmax and k = 1 a
+            scaled weight is always 1, so the router gets no gradient from the output.
         scale: positive factor of the weights.
         num_groups: number of groups; 1 for softmax.
         num_groups_per_token: number of groups of which a token can choose experts.

@@ -44,11 +44,9 @@ def chunked_cross_entropy(
     needed, each chunk computes its share while it has its logits, so nothing is computed twice;
     with the reduction "none", or with `products`, the backward pass computes the logits again.
 
-    Equal to `cross_entropy` up to rounding, because the order of summation differs. Gradients are
-    accumulated in the dtype of the logits and rounded once, to the dtype of hidden or table; if
-    the backward pass computes logits again, those of each chunk are rounded to the dtype of hidden.
-    Hidden states with an ignored label have no effect, even if NaN or Inf: their gradient is 0, and
-    they add 0 to the table's (with dense logits, they add 0 * NaN).
+    Gradients are accumulated in the dtype of the logits and rounded once, to the dtype of hidden or
+    table; if the backward pass computes logits again, those of each chunk are rounded to the dtype
+    of hidden. Hidden states with an ignored label have no effect, even if NaN or Inf.
 
     If jit shards the tokens automatically, the table's gradient is summed over devices once per
     chunk. In a mapped function it is summed at most once.
@@ -61,15 +59,13 @@ def chunked_cross_entropy(
         label_smoothing: share of the target spread evenly over the vocabulary, in [0, 1).
         ignore_label: label that adds neither loss nor weight; None = no such label.
         z_loss: weight of $(\log Z)^2$.
-        scale: factor of the hidden states, and so of the logits before the bias: a number or float
-            array of size 1; 1 when not given. A traced one is not checked to be positive.
+        scale: factor of the hidden states, as in `unembed`.
         softcap: c in c * tanh(logits / c), which bounds the logits; None = no cap.
         chunk_size: tokens per chunk. None = on a CPU a sixteenth of the tokens, between 128 and
-            1024; on accelerators as many as have 2^28 logits (1 GiB), at least 1024. Smaller chunks
-            read and write the table's gradient too often; larger ones hold too much. Must be None
-            if the number of tokens is symbolic (`jax.export`); a chunk is then exactly a sixteenth.
+            1024; on accelerators as many as have 2^28 logits (1 GiB), at least 1024. None is
+            required for a symbolic number of tokens (`jax.export`), and a sixteenth then.
         reduction: "sum" of all labels, or "none".
-        products: precision and function of the product with the table, as in `unembed`.
+        products: precision and function of the product with the table.
 
     Returns:
         (loss_sum, weight_sum), or (losses, weights) `[...]` with the reduction "none", like

@@ -78,15 +78,14 @@ class AlibiBias:
     `dot_product_attention` takes it as `bias` in place of an array. Chunked attention then computes
     it block by block, in memory linear in T and S. It is a pytree, so the slopes may be learned.
 
-    Query i is at position `query_offset + i`, key j at position j. The bias falls on both sides of
-    the query. With a causal mask, which you have to add, it is the bias of the paper.
+    The bias falls on both sides of the query. With a causal mask, which you have to add, it is the
+    bias of the paper.
 
     Args:
         slopes: array, float `[N]`, one per head, such as `alibi_slopes(N)`; finite.
 
     References:
-        Press, Smith and Lewis, "Train Short, Test Long: Attention with Linear Biases Enables
-        Input Length Extrapolation", 2022.
+        Press, Smith and Lewis, "Train Short, Test Long", 2022.
 
     Example:
         >>> from jaxformer.functional import dot_product_attention
@@ -126,10 +125,9 @@ class AlibiBias:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class RelativeBias:
-    """T5's relative position bias as a value: one learned number per head and bucket of distances.
+    """T5's relative position bias: one learned number per head and bucket of distances.
 
-    `dot_product_attention` takes it as `bias` in place of an array. Chunked attention then computes
-    it block by block, in memory linear in T and S. It is a pytree: the table is its only leaf.
+    Attention takes it as it does an `AlibiBias`. It is a pytree: the table is its only leaf.
 
     Args:
         table: array, float `[num_buckets, N]`; finite: pass a mask to hide keys.
@@ -137,8 +135,7 @@ class RelativeBias:
         max_distance: likewise.
 
     References:
-        Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
-        Transformer", 2020, section 2.1.
+        Raffel et al., "Exploring the Limits of Transfer Learning", 2020, section 2.1.
 
     Example:
         >>> bias = RelativeBias(jnp.array([[0.0], [1.0], [2.0], [3.0]]), max_distance=16)
@@ -151,10 +148,7 @@ class RelativeBias:
     max_distance: int = dataclasses.field(default=128, metadata={"static": True})
 
     def array(self, num_queries: int, num_keys: int, query_offset: Integers = 0) -> jax.Array:
-        """The bias as an array, of the arguments of `AlibiBias.array`.
-
-        Returns:
-            float32 (float64 for float64) `[N, T, S]`, or `[..., N, T, S]` for an array offset.
+        """The bias as an array; arguments and result are those of `AlibiBias.array`.
 
         Raises:
             ConfigError: the buckets are invalid, as in `relative_position_buckets`.
@@ -200,13 +194,12 @@ def relative_position_buckets(
     m + \left\lfloor (n - m) \frac{\ln(d / m)}{\ln(D / m)} \right\rfloor\right) \text{ beyond}$$
 
     where n is the number of buckets per direction, m = n // 2 and D is `max_distance`. The floor is
-    exact, computed in integers instead of a float32 logarithm.
+    exact.
 
     Args:
         num_queries: T.
         num_keys: S.
-        query_offset: position of the first query: int, or integer array `[...]` with one offset
-            per row, which may be traced.
+        query_offset: as in `AlibiBias.array`.
         num_buckets: number of buckets of both directions together, at most 1024.
         max_distance: D; distances at or beyond share the last bucket.
         bidirectional: True puts keys after the query in the upper half of the buckets (encoders);
