@@ -39,18 +39,20 @@ def check_sources(
     mask: AnyMask | None, options: AttentionKeywords,
 ) -> None:  # fmt: skip
     """Checks where keys and values come from, and that a call with a cache fits it."""
-    if key_value_inputs is not None and cross_cache is not None:
-        raise ShapeError("cross_cache replaces key_value_inputs, got both; leave one out")
     if not isinstance(cache, Cache | None):
         raise ShapeError(f"cache must be a KVCache or WindowCache, got {type(cache).__name__}")
     if not isinstance(cross_cache, KVCache | None):
         raise ShapeError(f"cross_cache must be a KVCache, got {type(cross_cache).__name__}")
-    cross_argument = "key_value_inputs" if key_value_inputs is not None else ""
-    cross_argument = "cross_cache" if cross_cache is not None else cross_argument
-    if rotary is not None and cross_argument:
-        raise ShapeError(f"rotary tables are for self-attention, got {cross_argument} as well")
+    sources = {"key_value_inputs": key_value_inputs, "cross_cache": cross_cache}
+    cross = [name for name, source in sources.items() if source is not None]
+    if len(cross) == 2:
+        raise ShapeError("cross_cache replaces key_value_inputs, got both; leave one out")
+    if cross and rotary is not None:
+        raise ShapeError(f"rotary tables are for self-attention, got {cross[0]} as well")
+    if cross and cache is not None:
+        raise ShapeError(f"a cache is for self-attention, got {cross[0]} as well")
     if cache is not None:
-        _check_cached(cache, cross_argument, mask, options)
+        _check_cached(cache, mask, options)
     elif num_tokens is not None:
         raise ShapeError(
             "num_tokens goes with a cache, got none; pass query_seq_lengths and "
@@ -58,17 +60,12 @@ def check_sources(
         )
 
 
-def _check_cached(
-    cache: Cache, cross_argument: str, mask: AnyMask | None, options: AttentionKeywords
-) -> None:
-    """Checks that a call is self-attention that fits the cache, without own offset or lengths."""
-    is_causal = options.get("is_causal", False)
-    if cross_argument or (not is_causal and mask is None):
+def _check_cached(cache: Cache, mask: AnyMask | None, options: AttentionKeywords) -> None:
+    """Checks that a call fits the cache, and has no offset or lengths of its own."""
+    if mask is None and not options.get("is_causal"):
         raise ShapeError(
-            f"a cache is for causal self-attention, got is_causal={is_causal}"
-            + (f" and {cross_argument}" if cross_argument else "")
-            + "; set is_causal=True (or pass the mask of another structure) and pass query_inputs "
-            "only"
+            "a cache is for causal self-attention, got is_causal=False; set is_causal=True "
+            "(or pass the mask of another structure)"
         )
     for name in ("query_offset", "query_seq_lengths", "key_value_seq_lengths"):
         if options.get(name) is not None:

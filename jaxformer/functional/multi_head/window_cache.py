@@ -87,17 +87,9 @@ class WindowCache(NamedTuple):
     ) -> tuple[CachedKeys, "WindowCache"]:  # fmt: skip
         """Appends new tokens, which attend to the W before them followed by the new ones.
 
-        Args:
-            key: float `[B, T, K, H]`.
-            value: float `[B, T, K, Hv]`.
-            num_tokens: int `[B]`, how many of the T tokens to append to each row; all by default.
-            in_order: whether keys have to be in order of position, `[B, W + T, K, H]`, with the
-                first query at slot W. If not, a single token attends to the ring as it is, and
-                `CachedKeys.order` says where its slots are in that order.
-
-        Returns:
-            Keys and values for the new tokens, those of an empty cache the new ones alone; and the
-            cache with them.
+        Keys are in order of position, `[B, W + T, K, H]`, with the first query at slot W; without
+        `in_order`, a single token attends to the ring as it is, and `CachedKeys.order` says where
+        its slots are in that order. Keys of a cache that is known to be empty are the new ones.
         """
         has_unequal_rows = num_tokens is not None
         num_new = key.shape[1]
@@ -155,16 +147,10 @@ class WindowCache(NamedTuple):
         return (num_tokens, 0) if self.is_empty else (self.window + num_tokens, self.window)
 
     def by_slot(self, array: jax.Array, num_tokens: int) -> jax.Array:
-        """Reorders the key axis of a mask or bias from positions to slots.
+        """Mask or bias `[..., S]` of keys by position, as `[..., W + T]` for T tokens to append.
 
-        Args:
-            array: `[B or 1, N or 1, T or 1, S or 1]`, S keys from position 0 on.
-            num_tokens: T, how many tokens are about to be appended.
-
-        Returns:
-            `[B, N or 1, T or 1, W + T]`; unchanged if the last axis is 1. Unwritten slots have the
-            first key's value. Tokens beyond S are False in a mask and NaN in a bias, like those
-            beyond the capacity of a `KVCache`.
+        A last axis of size 1 stays. Unwritten slots have the first key's value. Tokens beyond S are
+        False in a mask and NaN in a bias, like those beyond the capacity of a `KVCache`.
         """
         if array.shape[-1] == 1 or self.is_empty:
             return array[..., :num_tokens]
