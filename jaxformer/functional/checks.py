@@ -257,17 +257,10 @@ def checked_factor(
     argument: str, value: Any, dtype: jnp.dtype, *, positive: bool = False
 ) -> float | jax.Array:
     """Checks a factor, a number or float array of one; a traced one is an array `[]` then."""
-    is_traced = isinstance(value, jax.core.Tracer)
-    is_array = isinstance(value, jax.Array | np.ndarray)
-    is_wrong = is_array and not jnp.issubdtype(value.dtype, jnp.floating)
-    if is_wrong or (is_traced and value.size != 1):
-        raise ConfigError(
-            f"{argument} must be a number or a float array of one, got dtype {value.dtype} and "
-            f"shape {value.shape}"
-        )
-    if not is_traced:
-        return static_number(argument, value, positive=positive)
-    return jnp.squeeze(value).astype(dtype)  # []
+    is_float = jnp.issubdtype(getattr(value, "dtype", bool), jnp.floating)
+    if isinstance(value, jax.core.Tracer) and is_float and value.size == 1:
+        return jnp.squeeze(value).astype(dtype)  # []
+    return static_number(argument, value, positive=positive)
 
 
 def static_softcap(value: Any) -> float | None:

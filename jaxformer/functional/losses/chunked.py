@@ -95,7 +95,7 @@ def chunked_cross_entropy(
     check_choice("reduction", reduction, REDUCTIONS)
     if chunk_size is not None and not is_int(chunk_size, 1):
         raise ConfigError(f"chunk_size must be a number of tokens or None, got {chunk_size!r}")
-    labels = read_labels(labels, "hidden [..., D]", hidden, vocab_size, ignore_label)
+    labels = read_labels(labels, hidden.shape[:-1], vocab_size, ignore_label)
     counted = labels != IGNORED
     # Before the chunks, so that the gradients of these rows are 0 as well.
     hidden = jnp.where(counted[..., None], hidden, 0)

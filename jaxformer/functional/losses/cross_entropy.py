@@ -79,7 +79,7 @@ def cross_entropy(
     vocab_size = check_array("logits", logits, "floating", "... V")["V"]
     if vocab_size == 0:
         raise ShapeError(f"logits [..., V] must have a positive V, got shape {logits.shape}")
-    labels = read_labels(labels, "logits [..., V]", logits, vocab_size, ignore_label)
+    labels = read_labels(labels, logits.shape[:-1], vocab_size, ignore_label)
     # Ignored logits may be NaN, and their gradient, 0 * NaN, would be NaN too.
     counted = labels != IGNORED
     wide = jnp.where(counted[..., None], widened(logits), 0)  # [..., V]
@@ -110,18 +110,15 @@ def read_terms(label_smoothing: float, z_loss: float, softcap: float | None = No
 
 
 def read_labels(
-    labels: Array, tokens: str, array: jax.Array, vocab_size: int, ignore_label: int | None
+    labels: Array, leading: tuple[int, ...], vocab_size: int, ignore_label: int | None
 ) -> jax.Array:
     """Checks labels, and returns them as int32, with IGNORED and INVALID in place of some."""
     if ignore_label is not None and not is_int(ignore_label, -(2**31), 2**31 - 1):
         raise ConfigError(f"ignore_label must be an int32 or None, got {ignore_label!r}")
     labels = as_array("labels", labels)
     check_dtype("labels", labels, "integer")
-    if labels.shape != array.shape[:-1]:
-        raise ShapeError(
-            f"labels must be [...] for {tokens}, got labels {labels.shape} and "
-            f"{tokens.split()[0]} {array.shape}"
-        )
+    if labels.shape != leading:
+        raise ShapeError(f"labels must be [...] = {leading}, got shape {labels.shape}")
     known = known_values(labels)
     if known is not None:
         bad = ((known < 0) | (known >= vocab_size)) & (known != ignore_label)
