@@ -17,6 +17,7 @@ from jaxformer.functional.checks import check_range, is_symbolic
 from tests.functional import oracle
 from tests.functional.attention import attention_cases as cases
 from tests.functional.attention.attention_cases import Sizes as Axes
+from tests.functional.multi_head.multi_head_cases import rotation
 
 HIDDEN, HEADS = ("b, t, 12", np.float32), ("b, t, 6, 4", np.float32)
 TOKENS, ROWS = ("b, t", np.int32), ("b", np.int32)
@@ -51,9 +52,9 @@ def attention(query, mask, segments, lengths):
 
 def layer(x, lengths):
     params = F.MultiHeadParams(*[KERNEL] * 4)
-    tables = F.rotary_tables(x.shape[1], 4)
+    rotary = rotation(F.rotary_tables(x.shape[1], 4))
     result = F.multi_head_attention(
-        params, x, num_heads=3, rotary=tables, is_causal=True, key_value_seq_lengths=lengths
+        params, x, num_heads=3, rotary=rotary, is_causal=True, key_value_seq_lengths=lengths
     )
     normed = F.layer_norm(F.rms_norm(result.output))
     forward = F.feed_forward(F.FeedForwardParams(KERNEL, KERNEL), normed)

@@ -48,7 +48,7 @@ def check_sources(
     if len(cross) == 2:
         raise ShapeError("cross_cache replaces key_value_inputs, got both; leave one out")
     if cross and rotary is not None:
-        raise ShapeError(f"rotary tables are for self-attention, got {cross[0]} as well")
+        raise ShapeError(f"rotary is for self-attention, got {cross[0]} as well")
     if cross and cache is not None:
         raise ShapeError(f"a cache is for self-attention, got {cross[0]} as well")
     if cache is not None:

@@ -15,7 +15,6 @@ from jaxformer.functional.checks import (
     as_array,
     check_array,
     check_axes,
-    check_choice,
     check_fields,
     check_keywords,
     check_nonnegative,
@@ -46,7 +45,6 @@ from jaxformer.functional.multi_head.projections import (
     rotate_heads,
 )
 from jaxformer.functional.multi_head.window_cache import WindowCache
-from jaxformer.functional.positions.sinusoids import ROTARY_LAYOUTS
 from jaxformer.functional.taps import LayerTaps
 
 
@@ -74,8 +72,7 @@ def multi_head_attention(
     num_heads: int,
     num_kv_heads: int | None = None,
     norm_eps: float = 1e-6,
-    rotary: tuple[jax.Array, jax.Array] | Rotation | None = None,
-    rotary_layout: str = "half",
+    rotary: Rotation | None = None,
     cache: KVCache | WindowCache | None = None,
     num_tokens: jax.Array | None = None,
     cross_cache: KVCache | None = None,
@@ -99,10 +96,8 @@ def multi_head_attention(
         num_heads: N.
         num_kv_heads: K; N when not given.
         norm_eps: epsilon of the query and key norms, added to the mean square.
-        rotary: (cos, sin) tables `[T, H/2]` or `[..., T, H/2]` for both queries and keys, or a
-            function that maps query `[..., T, N, H]` and key `[..., T, K, H]` to both, rotated
-            (self-attention only).
-        rotary_layout: layout of the tables: "half" or "interleaved", as in `apply_rotary`.
+        rotary: function that maps query `[..., T, N, H]` and key `[..., T, K, H]` to both, rotated,
+            such as by `apply_rotary` (self-attention only).
         cache: keys and values of earlier tokens; the new ones are appended. With is_causal,
             each query attends to the cached tokens up to its own position. Without it, queries
             attend to all of them and a mask is required (self-attention on `[B, T, D]`). A
@@ -152,7 +147,6 @@ def multi_head_attention(
     check_nonnegative("norm_eps", norm_eps)
     num_heads, kv_heads = head_counts(num_heads, num_kv_heads)
     return_weights = static_bool("return_weights", return_weights)
-    check_choice("rotary_layout", rotary_layout, ROTARY_LAYOUTS)
     inputs = query_inputs if key_value_inputs is None else key_value_inputs
     check_array("query_inputs", query_inputs, "floating", "... T D")
     check_array("key_value_inputs", inputs, "floating", "... S D")
@@ -175,7 +169,7 @@ def multi_head_attention(
     else:
         key, value = project("key", inputs, kv_heads), project("value", inputs, kv_heads)
     if rotary is not None:
-        query, key = rotate_heads(rotary, rotary_layout, query, key)
+        query, key = rotate_heads(rotary, query, key)
     call = AttentionCall(query, key, value, bias, mask, options)
 
     # 2. Append to the cache, and take the keys of all of its tokens.

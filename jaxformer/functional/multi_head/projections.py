@@ -19,7 +19,6 @@ from jaxformer.functional.checks import (
 from jaxformer.functional.linear import DEFAULT_PRODUCTS, Kernel, Products, linear
 from jaxformer.functional.multi_head.cache import KVCache, swap_heads
 from jaxformer.functional.normalization import rms_norm
-from jaxformer.functional.positions.sinusoids import apply_rotary
 
 Rotation = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
 """A function from query `[..., T, N, H]` and key `[..., T, K, H]` to both, rotated."""
@@ -138,25 +137,20 @@ def project_heads(
     return rms_norm(heads, scale, eps=norm_eps)
 
 
-def rotate_heads(
-    rotary: tuple[jax.Array, jax.Array] | Rotation, layout: str, query: jax.Array, key: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Rotates `[..., T, N, H]` and `[..., T, K, H]` by tables or by a user's function."""
+def rotate_heads(rotary: Rotation, query: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Rotates `[..., T, N, H]` and `[..., T, K, H]` by a user's function, and checks its result."""
     if not callable(rotary):
-        try:
-            query, key = (apply_rotary(x, rotary, layout=layout) for x in (query, key))
-            return query, key
-        except ShapeError as error:
-            raise ShapeError(f"rotary must be tables or a function: {error}") from None
+        raise ShapeError(
+            f"rotary must be a function from (query, key) to both, got {type(rotary).__name__}; "
+            "rotate by tables with apply_rotary"
+        )
     rotated = rotary(query, key)
     if not isinstance(rotated, tuple) or len(rotated) != 2:
-        raise ShapeError(
-            f"a rotary function must return (query, key), got {type(rotated).__name__}"
-        )
+        raise ShapeError(f"rotary must return (query, key), got {type(rotated).__name__}")
     for name, before, after in zip(("query", "key"), (query, key), rotated, strict=True):
         if (after.shape, after.dtype) != (before.shape, before.dtype):
             raise ShapeError(
-                f"a rotation must keep the {name}'s shape {before.shape} and dtype "
+                f"rotary must keep the {name}'s shape {before.shape} and dtype "
                 f"{before.dtype}, got {after.shape} and {after.dtype}"
             )
     return rotated

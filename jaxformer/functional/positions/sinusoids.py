@@ -27,7 +27,6 @@ from jaxformer.functional.dtypes import widened
 from jaxformer.functional.masks.tiles import to_rank
 from jaxformer.functional.positions.scaling import RotaryScaling, scale_frequencies
 
-ROTARY_LAYOUTS = ("half", "interleaved")
 _MAX_POSITION = 2**31 - 1
 
 
@@ -141,7 +140,7 @@ def apply_rotary(
         >>> apply_rotary(x, rotary_tables(3, 4), layout="half").shape
         (3, 1, 4)
     """
-    check_choice("layout", layout, ROTARY_LAYOUTS)
+    check_choice("layout", layout, ("half", "interleaved"))
     sizes = check_array("x", x, "floating", "... T N H")
     got = len(tables) if isinstance(tables, tuple | list) else type(tables).__name__
     if got != 2:

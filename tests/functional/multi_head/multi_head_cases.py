@@ -1,10 +1,17 @@
 """A small layer of grouped heads, for the tests of multi-head attention."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxformer.functional import KVCache, MultiHeadParams, multi_head_attention
+from jaxformer.functional import (
+    KVCache,
+    MultiHeadParams,
+    apply_rotary,
+    multi_head_attention,
+)
 
 # Query heads N read key heads K in groups of 3; the key width H is even for rotary positions.
 B, T, S, N, K, H, V, D, D_OTHER = 2, 7, 5, 6, 2, 4, 3, 11, 13
@@ -26,6 +33,16 @@ def random_params(seed, *, biases=True, kv_width=D):
     return MultiHeadParams(*kernels, *(offsets if biases else []))
 
 
+def rotation(tables, layout="half"):
+    """A rotation by tables, which may be traced."""
+    return jax.tree_util.Partial(_ROTATIONS[layout], tables)
+
+
+def _rotate(tables, query, key, *, layout):
+    return tuple(apply_rotary(x, tables, layout=layout) for x in (query, key))
+
+
+_ROTATIONS = {name: functools.partial(_rotate, layout=name) for name in ("half", "interleaved")}
 SEGMENTS = np.array([[1, 1, 1, 2, 2, 2, 2], [1, 2, 2, 2, 3, 3, 3]])
 CAPACITY = 11
 
@@ -40,7 +57,6 @@ attend = jax.jit(
         "num_heads",
         "num_kv_heads",
         "is_causal",
-        "rotary_layout",
         "norm_eps",
         "scale",
         "softcap",

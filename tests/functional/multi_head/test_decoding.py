@@ -21,6 +21,7 @@ from tests.functional.multi_head.multi_head_cases import (
     float32,
     normal,
     random_params,
+    rotation,
 )
 
 
@@ -28,7 +29,7 @@ def make_step(params, with_rotary):
     @jax.jit
     def step(x, cache, num_tokens):
         positions = cache.lengths[:, None] + jnp.arange(x.shape[1])[None]
-        rotary = rotary_tables(positions, H) if with_rotary else None
+        rotary = rotation(rotary_tables(positions, H)) if with_rotary else None
         return multi_head_attention(
             params, x, is_causal=True, cache=cache, num_tokens=num_tokens, rotary=rotary, **HEADS
         )
@@ -40,7 +41,7 @@ def make_step(params, with_rotary):
 def layer(request):
     """Inputs, their full causal outputs, and a jitted step with a cache."""
     params, x = float32(random_params(16)), float32(normal(17, B, T, D))
-    rotary = rotary_tables(T, H) if request.param else None
+    rotary = rotation(rotary_tables(T, H)) if request.param else None
     full = attend(params, x, is_causal=True, rotary=rotary, **HEADS).output
     return x, full, make_step(params, request.param), params
 

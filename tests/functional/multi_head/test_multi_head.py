@@ -24,6 +24,7 @@ from tests.functional.multi_head.multi_head_cases import (
     float32,
     normal,
     random_params,
+    rotation,
 )
 
 
@@ -78,14 +79,14 @@ LAYERS = {
         {"query_norm_scale": normal(28, N * H) + 2, "key_norm_scale": normal(29, K * H) + 2},
         {"eps": 0.1}, {"norm_eps": 0.1},
     ),
-    "rotary, half": ({}, {"layout": "half"}, {"rotary": F.rotary_tables(T, H)}),
+    "rotary, half": ({}, {"layout": "half"}, {"rotary": rotation(F.rotary_tables(T, H))}),
     "rotary, interleaved": (
         {}, {"layout": "interleaved"},
-        {"rotary": F.rotary_tables(T, H), "rotary_layout": "interleaved"},
+        {"rotary": rotation(F.rotary_tables(T, H), "interleaved")},
     ),
     "norm, then rotary": (
         {"query_norm_scale": normal(23, H) + 2, "key_norm_scale": normal(24, H) + 2},
-        {"layout": "half"}, {"rotary": F.rotary_tables(T, H)},
+        {"layout": "half"}, {"rotary": rotation(F.rotary_tables(T, H))},
     ),
 }  # fmt: skip
 
