@@ -48,12 +48,14 @@ def check_axes(
     return known | dict(zip(named, trailing, strict=True))
 
 
-def check_leading(argument: str, array: Array, trailing: int, leading: tuple[int, ...]) -> None:
+def check_leading(
+    argument: str, array: Array, trailing: int, leading: tuple[int, ...], *, of: str = "the query"
+) -> None:
     """Checks that the axes before the last `trailing` ones are exactly `leading`."""
     got = array.shape[: array.ndim - trailing]
     if got != leading:
         raise ShapeError(
-            f"{argument} must have the query's leading axes {leading}, got {got} of shape "
+            f"{argument} must have {of}'s leading axes {leading}, got {got} of shape "
             f"{array.shape}; broadcast it with jnp.broadcast_to"
         )
 

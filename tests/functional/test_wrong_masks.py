@@ -155,7 +155,7 @@ CALLS = {
         ({"tables": (ones(4, 2), ones(4, 2))}, "tables",
          "tables (cos)", "T=3", "H/2=2", "(4, 2)", "x is [..., T, N, H]"),
         ({"tables": (ones(5, 3, 2), ones(5, 3, 2))}, "tables",
-         "tables (cos)", "leading axes of x (2,)", "(5, 3, 2)"),
+         "tables (cos)", "x's leading axes (2,)", "(5, 3, 2)"),
         ({"tables": (ints(3, 2), ints(3, 2))}, "tables"),
         ({"layout": "HALF"}, "layout", "must be 'half' or 'interleaved', got 'HALF'"),
     ],

@@ -11,6 +11,7 @@ from jaxformer.functional.checks import (
     as_array,
     check_dtype,
     check_fields,
+    check_leading,
     is_int,
     static_number,
 )
@@ -165,9 +166,7 @@ def mixture_of_experts(
     if mask is not None:
         mask = as_array("mask", mask)
         check_dtype("mask", mask, "bool")
-        if mask.shape != x.shape[:-1]:
-            raise ShapeError(f"mask must be [...] = {x.shape[:-1]} for x, got shape {mask.shape}")
-
+        check_leading("mask", mask, 0, x.shape[:-1], of="x")
     if capacity_factor is not None:
         capacity_factor = static_number(
             "capacity_factor", capacity_factor, positive=True, remedy="None = drop nothing"

@@ -17,6 +17,7 @@ from jaxformer.functional.checks import (
     check_array,
     check_choice,
     check_dtype,
+    check_leading,
     check_range,
     check_size,
     is_int,
@@ -177,11 +178,8 @@ def _broadcast_over_heads(
     """Expands a table `[..., T, H/2]` to the rank of x, with size 1 for the heads."""
     remedy = "x is [..., T, N, H]"
     check_array(f"tables ({name})", table, "floating", "... T H/2", sizes, remedy=remedy)
-    if table.ndim != 2 and table.shape[:-2] != x.shape[:-3]:
-        raise ShapeError(
-            f"tables ({name}) must be [T, H/2] or have the leading axes of x {x.shape[:-3]}, got "
-            f"shape {table.shape}"
-        )
+    if table.ndim != 2:
+        check_leading(f"tables ({name})", table, 2, x.shape[:-3], of="x")
     return to_rank(rearrange(table, "... t i -> ... t 1 i").astype(x.dtype), x.ndim)
 
 
