@@ -58,6 +58,13 @@ class ExpertsParams(NamedTuple):
     selection_bias: jax.Array | None = None
 
 
+_AXES = {
+    "router_kernel": "D E", "up_kernel": "E D F", "down_kernel": "E F D", "gate_kernel": "E D F",
+    "router_bias": "E", "up_bias": "E F", "down_bias": "E D", "gate_bias": "E F",
+    "selection_bias": "E",
+}  # fmt: skip
+
+
 class ExpertsOutput(NamedTuple):
     """Result of `mixture_of_experts`; statistics cover real tokens only, in float32 or better.
 
@@ -150,7 +157,12 @@ def mixture_of_experts(
         >>> result.output.tolist(), result.load_balancing_loss.item()
         ([[1.0, 0.0], [0.0, 9.0]], 1.0)
     """
-    num_experts = _check_params(params, x)
+    num_experts = check_params(params, ExpertsParams, _AXES, x)["E"]
+    if params.gate_bias is not None and params.gate_kernel is None:
+        raise ShapeError(
+            f"gate_bias is for experts with a gate_kernel, got gate_bias {params.gate_bias.shape} "
+            "and no gate_kernel; remove it"
+        )
     check_fields("products", products, Products)
     function = activation_function if params.gate_kernel is None else gate_function
     activate = function(activation)
@@ -186,22 +198,6 @@ def mixture_of_experts(
     output, num_dropped = compute_on_devices(experts, x, routed, weights, capacity_factor, layout)
     statistics = _statistics(logits, shares, chosen, num_dropped, mask)
     return ExpertsOutput(output.astype(x.dtype), *statistics)
-
-
-def _check_params(params: ExpertsParams, x: jax.Array) -> int:
-    """Checks the widths of x and all parameters, and returns E."""
-    axes = {
-        "router_kernel": "D E", "up_kernel": "E D F", "down_kernel": "E F D",
-        "gate_kernel": "E D F", "router_bias": "E", "up_bias": "E F", "down_bias": "E D",
-        "gate_bias": "E F", "selection_bias": "E",
-    }  # fmt: skip
-    sizes = check_params(params, ExpertsParams, axes, x)
-    if params.gate_bias is not None and params.gate_kernel is None:
-        raise ShapeError(
-            f"gate_bias is for experts with a gate_kernel, got gate_bias {params.gate_bias.shape} "
-            "and no gate_kernel; remove it"
-        )
-    return sizes["E"]
 
 
 def _statistics(

@@ -106,9 +106,8 @@ def project_memory(
 def head_counts(num_heads: int, num_kv_heads: int | None) -> tuple[int, int]:
     """Checks the numbers of query and key/value heads, and fills in the default."""
     num_heads = check_size("num_heads", num_heads)
-    if num_kv_heads is None:
-        return num_heads, num_heads
-    return num_heads, check_size("num_kv_heads", num_kv_heads)
+    kv_heads = num_heads if num_kv_heads is None else check_size("num_kv_heads", num_kv_heads)
+    return num_heads, kv_heads
 
 
 def project_heads(

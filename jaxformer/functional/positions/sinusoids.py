@@ -64,12 +64,11 @@ def sinusoidal_positions(
     check_choice("layout", layout, ("interleaved", "half"))
     d_model = check_size("d_model", d_model)
     sine, cosine = _sine_cosine(_as_positions(positions), _frequencies(base, d_model))
-    cosine = cosine[..., : d_model // 2]
+    # If D is odd, the last cosine is left out.
     if layout == "half":
-        return jnp.concatenate([sine, cosine], axis=-1)
-    last_sine = sine[..., d_model // 2 :]  # empty if d_model is even
-    pairs = jnp.stack([sine[..., : d_model // 2], cosine], axis=-1)  # [..., D // 2, 2]
-    return jnp.concatenate([rearrange(pairs, "... i two -> ... (i two)"), last_sine], axis=-1)
+        return jnp.concatenate([sine, cosine], axis=-1)[..., :d_model]
+    pairs = jnp.stack([sine, cosine], axis=-1)  # [..., I, 2]
+    return rearrange(pairs, "... i two -> ... (i two)")[..., :d_model]
 
 
 def rotary_tables(
@@ -79,8 +78,7 @@ def rotary_tables(
     r"""Cosines and sines of rotary positions, for `apply_rotary`: angle $p / base^{2i/H}$.
 
     Args:
-        positions: a length (positions 0 .. length-1), or an integer array `[...]`, which may be
-            traced and may be negative.
+        positions: as in `sinusoidal_positions`.
         head_dim: H, even.
         base: wavelengths range from 2 pi to about 2 pi * base.
         scaling: a `LinearScaling`, `Llama3Scaling`, `YarnScaling` or `LongropeScaling`; None = no
