@@ -62,7 +62,6 @@ from jaxformer.functional.positions.biases import (
     AlibiBias,
     RelativeBias,
     alibi_slopes,
-    relative_position_buckets,
 )
 from jaxformer.functional.positions.scaling import (
     LinearScaling,
@@ -129,7 +128,6 @@ __all__ = [
     "multi_head_attention",
     "pool",
     "project_memory",
-    "relative_position_buckets",
     "ring_attention",
     "ring_positions",
     "rms_norm",

@@ -104,8 +104,8 @@ FUNCTIONS = {
     "AlibiBias": lambda x, w: [
         F.AlibiBias(F.alibi_slopes(3)).array(2, 5, offset) for offset in (0, LENGTHS)
     ],
-    "relative_position_buckets": lambda x, w: [
-        F.relative_position_buckets(3, 5, offset, bidirectional=bidirectional)
+    "RelativeBias": lambda x, w: [
+        F.RelativeBias(w, bidirectional, max_distance=9).array(3, 5, offset)
         for offset in (0, LENGTHS)
         for bidirectional in (True, False)
     ],
@@ -119,7 +119,7 @@ FUNCTIONS = {
 # Functions whose floats are float32, or that return none.
 WIDE = {
     "attention_weights", "unembed", "cross_entropy", "chunked_cross_entropy", "pool",
-    "sinusoidal_positions", "AlibiBias", "relative_position_buckets", "attention_mask", "masks",
+    "sinusoidal_positions", "AlibiBias", "RelativeBias", "attention_mask", "masks",
 }  # fmt: skip
 
 
@@ -147,4 +147,4 @@ def test_parameters_follow_the_dtype_of_x_and_nothing_is_promoted_silently(
     assert [gradient.dtype for gradient in gradients] == [dtype, param_dtype]
     weights = {jnp.dtype(jnp.float32)} if name == "project_memory" else set()  # which it returns
     assert dtypes - weights <= {jnp.dtype(jnp.float32 if name in WIDE else dtype)}
-    assert dtypes or name in ("attention_mask", "masks", "relative_position_buckets")
+    assert dtypes or name in ("attention_mask", "masks")

@@ -32,7 +32,6 @@ def masks(tokens, lengths):
         F.Window(1, None, length - 7).array(length, 7),
         (F.Lengths(keys=lengths) & F.Segments(tokens)).array(length, length, lengths.shape),
         F.AlibiBias(F.alibi_slopes(3)).array(length, length),
-        F.relative_position_buckets(length, length, lengths),
         F.sinusoidal_positions(length, 7),
     ]
 

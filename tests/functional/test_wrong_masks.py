@@ -36,7 +36,6 @@ RIGHT = {
     "Rule": {"function": operator.le},
     "Segments": {"query_ids": ints(2, 3), "key_ids": ints(2, 5)},
     "Window": {"left": 1, "right": None},
-    "relative_position_buckets": {"num_queries": 3, "num_keys": 5},
     "rotary_tables": {"positions": 3, "head_dim": 4},
     "sinusoidal_positions": {"positions": 3, "d_model": 4},
 }
@@ -114,17 +113,6 @@ CALLS = {
         ({"function": lambda query, key: (query < key)[0]}, "Rule's function", "elementwise"),
         ({"function": lambda query, key: ones(2, 6, 3, 5) > 0}, "Rule's function", "(2, 1, 3, 5)"),
         ({"arrays": ("a",)}, "arrays of Rule", "an array of numbers"),
-    ],
-    "relative_position_buckets": [
-        ({"num_queries": 3.0}, "num_queries"),
-        ({"num_keys": -5}, "num_keys", "got -5"),
-        ({"query_offset": ones(2)}, "query_offset", "must be integer", "float32"),
-        ({"num_buckets": 33}, "num_buckets", "must be even for two directions, got 33"),
-        ({"num_buckets": 2}, "num_buckets", "ConfigError", "in 4 .. 1024", "got 2"),
-        ({"num_buckets": 1, "bidirectional": False}, "num_buckets", "in 2 .. 1024", "got 1"),
-        ({"num_buckets": 10**6, "max_distance": 10**7}, "num_buckets"),
-        ({"max_distance": 8}, "max_distance", "ConfigError", "in 9 .. ", "got 8"),
-        ({"bidirectional": Traced(True)}, "bidirectional"),
     ],
     "sinusoidal_positions": [
         ({"positions": -3}, "positions", "zero or more, got -3"),

@@ -125,17 +125,25 @@ class AlibiBias:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class RelativeBias:
-    """T5's relative position bias: one learned number per head and bucket of distances.
+    r"""T5's relative position bias: one learned number per head and bucket of distances.
 
-    Attention takes it as it does an `AlibiBias`. It is a pytree: the table is its only leaf.
+    Attention takes it as it does an `AlibiBias`. It is a pytree: the table is its only leaf. With n
+    buckets per direction, the first m = n // 2 hold one distance d each; the others grow
+    geometrically up to D, `max_distance`:
+
+    $$b(d) = d \text{ for } d < m, \quad b(d) = \min\left(n - 1,\;
+    m + \left\lfloor (n - m) \frac{\ln(d / m)}{\ln(D / m)} \right\rfloor\right) \text{ beyond}$$
 
     Args:
-        table: array, float `[num_buckets, N]`; finite: pass a mask to hide keys.
-        bidirectional: as in `relative_position_buckets`.
-        max_distance: likewise.
+        table: array, float `[num_buckets, N]`, at most 1024 buckets of both directions together;
+            finite: pass a mask to hide keys.
+        bidirectional: True puts keys after the query in the upper half of the buckets (encoders);
+            False puts them in bucket 0 (decoders, where the mask hides them).
+        max_distance: D; distances at or beyond share the last bucket.
 
     References:
-        Raffel et al., "Exploring the Limits of Transfer Learning", 2020, section 2.1.
+        Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
+        Transformer", 2020, section 2.1; the formula is from its code.
 
     Example:
         >>> bias = RelativeBias(jnp.array([[0.0], [1.0], [2.0], [3.0]]), max_distance=16)
@@ -151,7 +159,8 @@ class RelativeBias:
         """The bias as an array; arguments and result are those of `AlibiBias.array`.
 
         Raises:
-            ConfigError: the buckets are invalid, as in `relative_position_buckets`.
+            ConfigError: there are too few or too many buckets, an odd number although
+                bidirectional, or max_distance lies within the buckets of one distance each.
             ShapeError: a length is negative, an offset is not an integer, or the table is not
                 `[num_buckets, N]`.
         """
@@ -164,11 +173,12 @@ class RelativeBias:
         # The biases of all distances from -T to S are looked up once: a gather of T * S numbers
         # would be slow, most of all its gradient.
         distances = num_queries + num_keys + 1
-        buckets = relative_position_buckets(
-            1, distances, query_offset + num_queries, num_buckets=table.shape[0],
-            max_distance=self.max_distance, bidirectional=self.bidirectional,
+        relative = relative_positions(1, distances, query_offset + num_queries)[..., 0, 0, :]
+        buckets = relative_buckets(
+            relative, num_buckets=table.shape[0], max_distance=self.max_distance,
+            bidirectional=self.bidirectional,
         )  # fmt: skip
-        by_distance = rearrange(widened(table)[buckets[..., 0, :]], "... d n -> ... n d")
+        by_distance = rearrange(widened(table)[buckets], "... d n -> ... n d")
         # Copies of all distances, cut into rows that are one shorter, move right by one in every
         # row, so that the matrix is constant along its diagonals.
         length = distances - 1
@@ -182,45 +192,10 @@ PositionBias = AlibiBias | RelativeBias
 """A bias that depends on the distance between query and key."""
 
 
-def relative_position_buckets(
-    num_queries: int, num_keys: int, query_offset: Integers = 0,
-    *, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True,
-) -> jax.Array:  # fmt: skip
-    r"""T5 relative position buckets, which index a learned table of biases.
-
-    Half of the buckets hold one distance each; the other half grow geometrically:
-
-    $$b(d) = d \text{ for } d < m, \quad b(d) = \min\left(n - 1,\;
-    m + \left\lfloor (n - m) \frac{\ln(d / m)}{\ln(D / m)} \right\rfloor\right) \text{ beyond}$$
-
-    where n is the number of buckets per direction, m = n // 2 and D is `max_distance`. The floor is
-    exact.
-
-    Args:
-        num_queries: T.
-        num_keys: S.
-        query_offset: as in `AlibiBias.array`.
-        num_buckets: number of buckets of both directions together, at most 1024.
-        max_distance: D; distances at or beyond share the last bucket.
-        bidirectional: True puts keys after the query in the upper half of the buckets (encoders);
-            False puts them in bucket 0 (decoders, where the mask hides them).
-
-    Returns:
-        int32 `[T, S]`, or `[..., T, S]` for an array offset, in 0 .. num_buckets-1.
-
-    Raises:
-        ConfigError: there are too few or too many buckets, an odd number although bidirectional, or
-            max_distance lies within the buckets of one distance each.
-        ShapeError: a length is negative, or an offset is not an integer.
-
-    References:
-        Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
-        Transformer", 2020, section 2.1; the formula is from its code.
-
-    Example:
-        >>> relative_position_buckets(2, 5, num_buckets=8, max_distance=16).tolist()
-        [[0, 5, 6, 6, 6], [1, 0, 5, 6, 6]]
-    """
+def relative_buckets(
+    relative: jax.Array, *, num_buckets: int, max_distance: int, bidirectional: bool
+) -> jax.Array:
+    """Row of the table of a `RelativeBias` for each key position minus query position, int32."""
     directions = 2 if static_bool("bidirectional", bidirectional) else 1
     num_buckets = check_int("num_buckets", num_buckets, 2 * directions, _MOST_BUCKETS)
     if num_buckets % directions:
@@ -230,7 +205,6 @@ def relative_position_buckets(
         )
     buckets = num_buckets // directions
     max_distance = check_int("max_distance", max_distance, buckets // 2 + 1, 2**31 - 1)
-    relative = relative_positions(num_queries, num_keys, query_offset)[..., 0, :, :]
     distance = jnp.abs(relative) if bidirectional else jnp.maximum(-relative, 0)
     borders = _bucket_borders(buckets, max_distance)
     bucket = jnp.searchsorted(borders, distance, side="right", method="compare_all")

@@ -9,6 +9,7 @@ import pytest
 
 from jaxformer import functional as F
 from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.functional.positions.biases import relative_buckets
 from tests.functional.attention import attention_cases as cases
 
 N, BUCKETS, FARTHEST = 6, 8, 7
@@ -37,10 +38,9 @@ def array_of(kind, numbers, num_queries, num_keys, offset):
         distance = np.abs(distance)[..., None, :, :].astype(numbers.dtype)
         slopes = numbers.reshape((1,) * (distance.ndim - 3) + (-1, 1, 1))
         return -slopes * distance
-    buckets = F.relative_position_buckets(
-        num_queries, num_keys, offset[..., 0, 0], num_buckets=BUCKETS, max_distance=FARTHEST,
-        bidirectional=kind == BOTH_WAYS,
-    )  # fmt: skip
+    buckets = relative_buckets(
+        distance, num_buckets=BUCKETS, max_distance=FARTHEST, bidirectional=kind == BOTH_WAYS
+    )
     return jnp.moveaxis(numbers[buckets], -1, -3)
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from jaxformer import functional as F
-from jaxformer.errors import ShapeError
+from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.functional.positions.biases import relative_buckets
 from tests.functional.attention.test_position_biases import (
     KINDS,
     array_of,
@@ -54,12 +55,12 @@ def test_buckets_equal_the_published_ones(setting):
     farthest = 200_000 if num_buckets == 32 else 300
     before = np.repeat(np.arange(len(starts)), np.diff([*starts, farthest + 1]))  # by distance
     after = before + num_buckets // 2 if bidirectional else np.zeros_like(before)
-    buckets = F.relative_position_buckets(
-        1, 2 * farthest + 1, farthest,
+    buckets = relative_buckets(
+        np.arange(-farthest, farthest + 1),
         num_buckets=num_buckets, max_distance=max_distance, bidirectional=bidirectional,
     )  # fmt: skip
     assert buckets.dtype == jnp.int32
-    np.testing.assert_array_equal(buckets[0], [*before[::-1], *after[1:]])
+    np.testing.assert_array_equal(buckets, [*before[::-1], *after[1:]])
 
 
 def reference_bucket(distance, num_buckets, max_distance):
@@ -80,21 +81,23 @@ def reference_bucket(distance, num_buckets, max_distance):
 )
 def test_bucket_borders_are_exact(num_buckets, max_distance):
     expected = [reference_bucket(d, num_buckets, max_distance) for d in range(230)]
-    one_way = F.relative_position_buckets(
-        230, 1, num_buckets=num_buckets, max_distance=max_distance, bidirectional=False
+    options = {"max_distance": max_distance}
+    one_way = relative_buckets(
+        -np.arange(230), num_buckets=num_buckets, bidirectional=False, **options
     )
-    np.testing.assert_array_equal(one_way[:, 0], expected)
-    both_ways = F.relative_position_buckets(
-        1, 230, num_buckets=2 * num_buckets, max_distance=max_distance
+    np.testing.assert_array_equal(one_way, expected)
+    both_ways = relative_buckets(
+        np.arange(1, 230), num_buckets=2 * num_buckets, bidirectional=True, **options
     )
-    np.testing.assert_array_equal(both_ways[0, 1:], np.array(expected[1:]) + num_buckets)
+    np.testing.assert_array_equal(both_ways, np.array(expected[1:]) + num_buckets)
 
 
 def test_biases_under_x64_keep_their_dtypes():
     with jax.enable_x64(True):
         for offset in (5, jnp.asarray([5, 1009])):
             chex.assert_type(F.AlibiBias(F.alibi_slopes(7)).array(3, 5, offset), np.float32)
-            chex.assert_type(F.relative_position_buckets(3, 5, offset), np.int32)
+            table = np.ones((8, 7), np.float32)
+            chex.assert_type(F.RelativeBias(table).array(3, 5, offset), np.float32)
 
 
 @pytest.mark.parametrize("sizes", [(0, 0), (0, 5), (3, 0), (1, 1), (3, 11), (11, 3)])
@@ -123,6 +126,22 @@ def test_offsets_of_small_integers_do_not_wrap(kind):
     for offset in (True, None, 0.5, 2**31 - 2):
         with pytest.raises(ShapeError, match="query_offset"):
             value.array(200, 3, offset)
+
+
+@pytest.mark.parametrize(
+    ("num_buckets", "options", "message"),
+    [
+        (33, {}, "num_buckets must be even for two directions, got 33"),
+        (2, {}, "num_buckets must be an int in 4 .. 1024, got 2"),
+        (1, {"bidirectional": False}, "num_buckets must be an int in 2 .. 1024, got 1"),
+        (2048, {"max_distance": 10**7}, "num_buckets must be .* got 2048"),
+        (32, {"max_distance": 8}, "max_distance must be an int in 9 .. .* got 8"),
+        (32, {"bidirectional": 1}, "bidirectional must be True or False"),
+    ],
+)
+def test_buckets_of_a_value_are_checked(num_buckets, options, message):
+    with pytest.raises(ConfigError, match=message):
+        F.RelativeBias(np.ones((num_buckets, 2), np.float32), **options).array(3, 5)
 
 
 def test_numbers_of_a_value_are_checked():
