@@ -255,14 +255,12 @@ def static_number(argument: str, value: Any, *, positive: bool = False, remedy: 
     return float(value)
 
 
-def checked_factor(
-    argument: str, value: Any, dtype: jnp.dtype, *, positive: bool = False
-) -> float | jax.Array:
+def checked_factor(argument: str, value: Any, dtype: jnp.dtype) -> float | jax.Array:
     """Checks a factor, a number or float array of one; a traced one is an array `[]` then."""
     is_float = jnp.issubdtype(getattr(value, "dtype", bool), jnp.floating)
     if isinstance(value, jax.core.Tracer) and is_float and value.size == 1:
         return jnp.squeeze(value).astype(dtype)  # []
-    return static_number(argument, value, positive=positive)
+    return static_number(argument, value)
 
 
 def static_softcap(value: Any) -> float | None:

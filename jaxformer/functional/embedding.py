@@ -14,7 +14,6 @@ from jaxformer.functional.checks import (
     check_array,
     check_dtype,
     check_fields,
-    checked_factor,
     known_values,
     static_softcap,
 )
@@ -90,17 +89,14 @@ def _gather(table: jax.Array, index: jax.Array) -> jax.Array:
 
 def unembed(
     table: jax.Array, x: jax.Array, bias: jax.Array | None = None,
-    *, scale: float | jax.Array | None = None, softcap: float | None = None,
-    products: Products = DEFAULT_PRODUCTS,
+    *, softcap: float | None = None, products: Products = DEFAULT_PRODUCTS,
 ) -> jax.Array:  # fmt: skip
     """Logits: dot products of hidden states with every row of an embedding table.
 
     Args:
         table: float `[V, D]`.
         x: float `[..., D]`.
-        bias: float `[V]`, added to the scaled products.
-        scale: factor of the hidden states, and so of the products: a number or float array of
-            size 1; 1 when not given. A traced one is not checked to be positive.
+        bias: float `[V]`, added to the products.
         softcap: c in c * tanh(logits / c), the last step; None = no cap.
         products: precision and function of the matrix product.
 
@@ -109,11 +105,10 @@ def unembed(
 
     Raises:
         ShapeError: the widths do not match, or an array is not floating.
-        ConfigError: scale or softcap is not positive and finite.
+        ConfigError: softcap is not positive and finite.
 
     References:
-        Gemma Team, "Gemma 2: Improving Open Language Models at a Practical Size", 2024 (soft cap);
-        Raffel et al., "T5", 2020 (scale).
+        Gemma Team, "Gemma 2: Improving Open Language Models at a Practical Size", 2024 (soft cap).
 
     Example:
         >>> unembed(jnp.eye(3), jnp.array([1.0, 2.0, 3.0])).tolist()
@@ -121,8 +116,6 @@ def unembed(
     """
     check_unembedding("x", x, table, bias, products)
     softcap, wide = static_softcap(softcap), at_least(x.dtype, jnp.float32)
-    if scale is not None:
-        x = x * checked_factor("scale", scale, x.dtype, positive=True)
     rows = table.astype(x.dtype)
     contract = functools.partial(
         products.contract, kernel=rows, kernel_axis=1, preferred_element_type=wide

@@ -90,11 +90,11 @@ class Embedding(nn.Module):
 
     def logits(self, x: jax.Array) -> jax.Array:
         """Logits float32 `[..., V]` of float `[..., D]` from `narrowed`."""
-        config = self.config
+        factor, softcap = self.config.logit_factor, self.config.logit_softcap
+        x = x if factor is None else x * factor
         return unembed(
-            self.output_table(), x, self.output_bias(), scale=config.logit_factor,
-            softcap=config.logit_softcap, products=self.products,
-        )  # fmt: skip
+            self.output_table(), x, self.output_bias(), softcap=softcap, products=self.products
+        )
 
     def output_table(self) -> jax.Array:
         """Output table, float `[V, D]`: logits are products of hidden states with its rows.

@@ -104,10 +104,11 @@ def _token_sums(
     biases = () if bias is None else (bias,)
     with jax.named_scope("loss"):
         if labels.size * table.shape[0] > _MAX_LOGITS * num_parts():
+            factor, softcap = model.config.logit_factor, model.config.logit_softcap
+            hidden = hidden if factor is None else hidden * factor
             chunked = functools.partial(
-                chunked_cross_entropy, scale=model.config.logit_factor,
-                softcap=model.config.logit_softcap, products=embedding.products, **options,
-            )  # fmt: skip
+                chunked_cross_entropy, softcap=softcap, products=embedding.products, **options
+            )
             return sum_over_parts(chunked, hidden, table, labels, *biases)
         return cross_entropy(model.logits(hidden), labels, **options)
 

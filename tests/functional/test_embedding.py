@@ -73,9 +73,9 @@ def test_unembed_scores_every_row_in_float32_or_more(dtype, table_dtype, toleran
     np.testing.assert_allclose(logits, expected, rtol=0, atol=tolerance)
 
 
-def test_unembed_scales_then_adds_the_bias_then_caps():
+def test_unembed_adds_the_bias_then_caps():
     x = np.random.default_rng(6).standard_normal((3, 5)).astype(np.float32)
     bias = np.linspace(-1, 1, 11, dtype=np.float32)
-    logits = unembed(TABLE, x, jnp.asarray(bias), scale=0.25, softcap=2.0)
-    expected = 2 * np.tanh((0.25 * np.float64(x) @ TABLE.T.astype(np.float64) + bias) / 2)
+    logits = unembed(TABLE, x, jnp.asarray(bias), softcap=2.0)
+    expected = 2 * np.tanh((np.float64(x) @ TABLE.T.astype(np.float64) + bias) / 2)
     np.testing.assert_allclose(logits, expected, rtol=0, atol=2e-6)

@@ -152,7 +152,6 @@ CALLS = {
         ({"softcap": Traced(30.0)}, "softcap"),
         ({"bias": ones(5)}, "bias", "must be [V=7], got shape (5,)"),
         ({"bias": ints(7)}, "bias"),
-        ({"scale": 0.0}, "scale", "ConfigError", "must be positive and finite"),
     ],
     "pool": [
         ({"hidden": ones(3, 5)}, "hidden"),

@@ -199,7 +199,7 @@ def test_loss_of_many_logits_is_made_in_chunks_and_the_same(tied, monkeypatch):
     assert not called
     monkeypatch.setattr(losses, "_MAX_LOGITS", batch["labels"].size * tiny.VOCAB - 1)
     in_chunks = value_and_gradient()
-    options = {"label_smoothing": 0.0, "z_loss": 0.25, "scale": 0.5, "softcap": 2.0}
+    options = {"label_smoothing": 0.0, "z_loss": 0.25, "softcap": 2.0}
     assert called == [options | {"products": Products()}]
     for got, expected in zip(jax.tree.leaves(in_chunks), jax.tree.leaves(whole), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)

@@ -13,7 +13,6 @@ from jaxformer.functional.checks import (
     Array,
     as_array,
     check_choice,
-    checked_factor,
     is_int,
     is_symbolic,
 )
@@ -35,8 +34,8 @@ from jaxformer.functional.sharding import varying_alike
 def chunked_cross_entropy(
     hidden: jax.Array, table: jax.Array, labels: Array, bias: jax.Array | None = None,
     *, label_smoothing: float = 0.0, ignore_label: int | None = -1, z_loss: float = 0.0,
-    scale: float | jax.Array | None = None, softcap: float | None = None,
-    chunk_size: int | None = None, reduction: str = "sum", products: Products = DEFAULT_PRODUCTS,
+    softcap: float | None = None, chunk_size: int | None = None, reduction: str = "sum",
+    products: Products = DEFAULT_PRODUCTS,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
     r"""Cross-entropy loss of hidden states, `cross_entropy(unembed(table, hidden, bias), labels)`.
 
@@ -59,7 +58,6 @@ def chunked_cross_entropy(
         label_smoothing: share of the target spread evenly over the vocabulary, in [0, 1).
         ignore_label: label that adds neither loss nor weight; None = no such label.
         z_loss: weight of $(\log Z)^2$.
-        scale: factor of the hidden states, as in `unembed`.
         softcap: c in c * tanh(logits / c), which bounds the logits; None = no cap.
         chunk_size: tokens per chunk. None = on a CPU a sixteenth of the tokens, between 128 and
             1024; on accelerators as many as have 2^28 logits (1 GiB), at least 1024. None is
@@ -99,8 +97,6 @@ def chunked_cross_entropy(
     counted = labels != IGNORED
     # Before the chunks, so that the gradients of these rows are 0 as well.
     hidden = jnp.where(counted[..., None], hidden, 0)
-    if scale is not None:
-        hidden = hidden * checked_factor("scale", scale, hidden.dtype, positive=True)
 
     num_chunks = _num_chunks(labels.size, vocab_size, chunk_size)
     chunks = (

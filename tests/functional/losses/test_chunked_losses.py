@@ -20,7 +20,7 @@ STATIC = ("label_smoothing", "ignore_label", "z_loss", "softcap", "chunk_size", 
 
 
 def dense(hidden, table, labels, bias=None, *, chunk_size=None, **options):
-    of_logits = {n: options.pop(n) for n in ("scale", "softcap", "products") if n in options}
+    of_logits = {n: options.pop(n) for n in ("softcap", "products") if n in options}
     return cross_entropy(unembed(table, hidden, bias, **of_logits), labels, **options)
 
 
@@ -96,19 +96,16 @@ def test_losses_of_each_token_and_their_gradients_equal_float64(options):
             chex.assert_type(jax.tree.leaves(got), np.float64)
 
 
-@pytest.mark.parametrize("is_traced", [False, True], ids=["number", "traced"])
-def test_chunked_cross_entropy_of_scaled_and_biased_logits_and_its_gradients_equal_dense(is_traced):
+def test_chunked_cross_entropy_of_capped_and_biased_logits_and_its_gradients_equal_dense():
     hidden, table, labels = draw(9, np.float32)
     bias = np.linspace(-2, 2, VOCAB, dtype=np.float32)
     labels[0, 1] = -1
 
     def evaluate(function):
-        def scaled(hidden, table, bias, scale):
-            options = {"softcap": 2.0, "chunk_size": SIZE}
-            scale = scale if is_traced else 0.3
-            return function(hidden, table, labels, bias, scale=scale, **options)
+        def capped(hidden, table, bias):
+            return function(hidden, table, labels, bias, softcap=2.0, chunk_size=SIZE)
 
-        return gradients_of(scaled, (0, 1, 2, 3))(hidden, table, bias, np.float32(0.3))
+        return gradients_of(capped, (0, 1, 2))(hidden, table, bias)
 
     got = evaluate(chunked_cross_entropy)
     assert_close(got, evaluate(dense), rtol=2e-5, atol=2e-5)

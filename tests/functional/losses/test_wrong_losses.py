@@ -44,7 +44,6 @@ CALLS = {
     "chunked_cross_entropy": [
         ({"hidden": ones(3, 6)}, "hidden", "must be [..., D=5]", "(3, 6)"),
         ({"bias": ones(5)}, "bias", "must be [V=7], got shape (5,)"),
-        ({"scale": -1.0}, "scale"),
         ({"hidden": ints(3, 5)}, "hidden", "must be floating", "int32"),
         ({"table": ones(7)}, "table", "must be [V, D]", "(7,)"),
         ({"table": ints(7, 5)}, "table", "must be floating", "int32"),
