@@ -5,14 +5,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxformer.errors import ConfigError, ShapeError
+from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import (
     Array,
     as_array,
     check_dtype,
     check_fields,
+    check_int,
     check_leading,
-    is_int,
     static_number,
 )
 from jaxformer.functional.dtypes import widened
@@ -166,14 +166,10 @@ def mixture_of_experts(
     check_fields("products", products, Products)
     function = activation_function if params.gate_kernel is None else gate_function
     activate = function(activation)
-    if not is_int(num_experts_per_token, 1, num_experts):
-        raise ConfigError(
-            f"num_experts_per_token must be an int in 1 .. E={num_experts}, got "
-            f"{num_experts_per_token!r}"
-        )
+    count = check_int("num_experts_per_token", num_experts_per_token, 1, num_experts)
     check_fields("routing", routing, Routing)
     has_bias = params.selection_bias is not None
-    routing = check_routing(routing, num_experts, num_experts_per_token, has_bias)
+    routing = check_routing(routing, num_experts, count, has_bias)
     x = jnp.asarray(x)
     if mask is not None:
         mask = as_array("mask", mask)
@@ -186,8 +182,8 @@ def mixture_of_experts(
     # At full precision, because rounding a logit can change the choice of experts.
     router = params.router_kernel, params.router_bias, Products(jax.lax.Precision.HIGHEST)
     logits = project(widened(x), *router)  # [..., E]
-    bias, count = params.selection_bias, int(num_experts_per_token)
-    chosen, weights, shares = route(logits, bias, count, routing)  # [..., k], [..., k], [..., E]
+    # Of the shapes [..., k], [..., k] and [..., E].
+    chosen, weights, shares = route(logits, params.selection_bias, count, routing)
     routed = chosen
     if capacity_factor is not None and mask is not None:
         routed = jnp.where(mask[..., None], chosen, num_experts)

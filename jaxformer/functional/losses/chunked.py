@@ -13,7 +13,7 @@ from jaxformer.functional.checks import (
     Array,
     as_array,
     check_choice,
-    is_int,
+    check_int,
     is_symbolic,
 )
 from jaxformer.functional.dtypes import at_least, widened
@@ -91,8 +91,8 @@ def chunked_cross_entropy(
     if 0 in table.shape:
         raise ShapeError(f"table [V, D] must have a positive V and D, got shape {table.shape}")
     check_choice("reduction", reduction, REDUCTIONS)
-    if chunk_size is not None and not is_int(chunk_size, 1):
-        raise ConfigError(f"chunk_size must be a number of tokens or None, got {chunk_size!r}")
+    if chunk_size is not None:
+        check_int("chunk_size", chunk_size, 1)
     labels = read_labels(labels, hidden.shape[:-1], vocab_size, ignore_label)
     counted = labels != IGNORED
     # Before the chunks, so that the gradients of these rows are 0 as well.

@@ -128,10 +128,8 @@ def read_labels(
                 f"got {known[bad][0]} at index {tuple(int(i) for i in np.argwhere(bad)[0])}"
             )
     labels = as_int32(labels)  # holds -1 and V, which the labels' dtype may not
-    in_range = jnp.where((labels >= 0) & (labels < vocab_size), labels, INVALID)
-    return (
-        in_range if ignore_label is None else jnp.where(labels == ignore_label, IGNORED, in_range)
-    )
+    marked = jnp.where((labels >= 0) & (labels < vocab_size), labels, INVALID)
+    return marked if ignore_label is None else jnp.where(labels == ignore_label, IGNORED, marked)
 
 
 def label_losses(terms: LossTerms, logits: jax.Array, labels: jax.Array) -> jax.Array:

@@ -127,8 +127,7 @@ def multi_head_attention(
     Raises:
         ShapeError: an argument does not fit, or attention_fn returns a wrong shape or dtype.
         ConfigError: an option is invalid; attention_fn does not accept the arguments of this call;
-            or scores are requested, or scores or weights edited, with an attention_fn other than
-            `dot_product_attention`.
+            or a tap asks for scores, or edits weights, of a function of your own.
 
     References:
         Vaswani et al., "Attention Is All You Need", 2017, section 3.2.2; Henry et al.,

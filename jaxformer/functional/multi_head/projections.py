@@ -115,14 +115,12 @@ def project_heads(
     products: Products,
 ) -> jax.Array:  # fmt: skip
     """Projects, splits into heads, and normalizes the heads if there is a norm scale."""
-    kernel, bias_name = f"{projection}_kernel", f"{projection}_bias"
-    flat = linear(
-        inputs, getattr(params, kernel), getattr(params, bias_name), name=kernel, products=products
-    )
+    kernel, bias = (getattr(params, f"{projection}_{part}") for part in ("kernel", "bias"))
+    flat = linear(inputs, kernel, bias, name=f"{projection}_kernel", products=products)
     if flat.shape[-1] % count:
         raise ShapeError(
-            f"{kernel} must be [D, heads * width], a multiple of {count} heads, got shape "
-            f"{getattr(params, kernel).shape}"
+            f"{projection}_kernel must be [D, heads * width], a multiple of {count} heads, got "
+            f"shape {kernel.shape}"
         )
     scale_name = f"{projection}_norm_scale"
     scale = getattr(params, scale_name, None)  # values have none
@@ -149,7 +147,7 @@ def rotate_heads(rotary: Rotation, query: jax.Array, key: jax.Array) -> tuple[ja
     for name, before, after in zip(("query", "key"), (query, key), rotated, strict=True):
         if (after.shape, after.dtype) != (before.shape, before.dtype):
             raise ShapeError(
-                f"rotary must keep the {name}'s shape {before.shape} and dtype "
+                f"a rotation must keep the {name}'s shape {before.shape} and dtype "
                 f"{before.dtype}, got {after.shape} and {after.dtype}"
             )
     return rotated

@@ -53,7 +53,7 @@ CALLS = {
         ({"labels": [0, 1, 7]}, "labels", "DataError", "got 7 at index (2,)"),
         ({"label_smoothing": 1.0}, "label_smoothing", "[0, 1), got 1.0"),
         ({"softcap": 0.0}, "softcap", "ConfigError", "0.0"),
-        ({"chunk_size": 0}, "chunk_size", "ConfigError", "0", "tokens"),
+        ({"chunk_size": 0}, "chunk_size", "ConfigError", "at least 1, got 0"),
         ({"reduction": None}, "reduction", "ConfigError", "must be 'sum' or 'none', got None"),
         ({"products": "highest"}, "products", "ShapeError", "must be a Products, got str"),
     ],
