@@ -116,10 +116,8 @@ def multi_head_attention(
             return_residual=True. A function of your own gets position biases and rules as arrays.
         products: precision and function of the products with the kernels. The precision is that of
             attention, too.
-        **options: scale, is_causal, query_offset, query_seq_lengths, key_value_seq_lengths,
-            local_window_size, query_segment_ids, key_value_segment_ids, softcap, dropout_rate,
-            dropout_rng, precision and implementation, as in `dot_product_attention`. A cache sets
-            the offset and the lengths itself.
+        **options: all others of `dot_product_attention` but return_residual. A cache sets the
+            offset and the lengths itself.
 
     Returns:
         The output, and the cache and weights if any.
