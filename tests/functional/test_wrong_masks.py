@@ -92,7 +92,7 @@ CALLS = {
         ({"keys": [2, 6]}, "keys of Lengths", "must be in 0 .. 5, got [2, 6]"),
         ({"queries": [2, 4]}, "queries of Lengths", "must be in 0 .. 3, got [2, 4]"),
         ({"keys": ones(2)}, "keys of Lengths", "must be integer", "float32"),
-        ({"queries": ints(2, 1)}, "queries of Lengths", "the leading axes (2,)", "shape (2, 1)"),
+        ({"queries": ints(2, 1)}, "queries of Lengths", "to [...] = (2,)", "shape (2, 1)"),
     ],
     "Prefix": [
         ({"lengths": None}, "lengths of Prefix", "an array of numbers, got None"),

@@ -65,10 +65,6 @@ def _per_row(name: str, array: int | jax.Array, leading: tuple[int, ...]) -> int
     """Broadcasts an integer array to the leading axes."""
     if isinstance(array, int):
         return array
-    if array.ndim > len(leading):
-        raise ShapeError(
-            f"{name} must broadcast to the leading axes {leading}, got shape {array.shape}"
-        )
     array = to_rank(array, len(leading))
     check_broadcast(name, array, leading, "...", remedy="one value per row, or a single one")
     return jnp.broadcast_to(array, leading)

@@ -20,7 +20,7 @@ from jaxformer.functional.checks import (
 )
 from jaxformer.functional.dtypes import widened
 from jaxformer.functional.masks.checks import Integers, read_integers
-from jaxformer.functional.masks.tiles import to_rank
+from jaxformer.functional.masks.tiles import Tile, to_rank
 
 _MAX_OFFSET = 3 * 2**29  # leaves a quarter of the int32 range for the positions themselves
 _MOST_HEADS = 2**16
@@ -29,14 +29,11 @@ _MOST_BUCKETS = 1024  # finding the borders takes ever larger integers
 
 def relative_positions(num_queries: int, num_keys: int, query_offset: Integers) -> jax.Array:
     """Position of each key relative to each query: int32 `[1, T, S]` or `[..., 1, T, S]`."""
-    query = jnp.arange(check_size("num_queries", num_queries, least=0), dtype=jnp.int32)
-    key = jnp.arange(check_size("num_keys", num_keys, least=0), dtype=jnp.int32)
-    offset = jnp.asarray(read_integers("query_offset", query_offset, -_MAX_OFFSET, _MAX_OFFSET))
-    # Added before the axes meet: XLA would compute `key - query` `[T, S]` ahead of a loop over
-    # offsets, and hold it.
-    rank = offset.ndim + 3
-    query = to_rank(query[:, None], rank) + offset[..., None, None, None]  # [..., 1, T, 1]
-    return to_rank(key, rank) - query
+    num_queries = check_size("num_queries", num_queries, least=0)
+    num_keys = check_size("num_keys", num_keys, least=0)
+    offset = read_integers("query_offset", query_offset, -_MAX_OFFSET, _MAX_OFFSET)
+    query, key = Tile((offset, num_queries), (0, num_keys), jnp.shape(offset)).positions
+    return key - query
 
 
 def alibi_slopes(num_heads: int) -> jax.Array:
