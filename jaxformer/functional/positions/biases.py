@@ -82,7 +82,8 @@ class AlibiBias:
         slopes: array, float `[N]`, one per head, such as `alibi_slopes(N)`; finite.
 
     References:
-        Press, Smith and Lewis, "Train Short, Test Long", 2022.
+        Press, Smith and Lewis, "Train Short, Test Long: Attention with Linear Biases Enables
+        Input Length Extrapolation", 2022.
 
     Example:
         >>> from jaxformer.functional import dot_product_attention

@@ -203,7 +203,8 @@ def _sine_cosine(positions: jax.Array, frequencies: np.ndarray) -> tuple[jax.Arr
     if jnp.result_type(float) == jnp.float64:  # with jax_enable_x64
         angle = jnp.einsum("...,f->...f", positions.astype(jnp.float64), frequencies)
         return jnp.sin(angle), jnp.cos(angle)
-    # Turns per position in 64-bit fixed point: an integer t stands for t / 2**64 of a turn.
+    # Turns per position in 64-bit fixed point: an integer t stands for t / 2**64 of a turn. Its
+    # product with a position overflows by whole turns, which change neither sine nor cosine.
     turns = np.ldexp(frequencies / (2 * np.pi) % 1.0, 64).astype(np.uint64)
     turns = np.expand_dims(turns, tuple(range(positions.ndim)))  # [..., F]
     high, low = (turns >> np.uint64(32)).astype(np.uint32), turns.astype(np.uint32)
