@@ -7,7 +7,10 @@ pytest is not required; under pytest, a failure shows only the test's own line a
 
 from jaxformer.testing.attention import AttentionSizes, assert_scaled_dot_product
 from jaxformer.testing.contract import ATTENTION_CLAIMS, assert_attention_contract
-from jaxformer.testing.decoding import assert_cached_decoding_equals_full
+from jaxformer.testing.equivalence import (
+    assert_cached_decoding_equals_full,
+    assert_scanned_equals_looped,
+)
 from jaxformer.testing.masking import assert_causal, assert_fully_masked_rows_are_zero
 from jaxformer.testing.models import assert_model_is_causal, assert_padding_invariant
 from jaxformer.testing.packing import assert_packing_invariant
@@ -23,4 +26,5 @@ __all__ = [
     "assert_packing_invariant",
     "assert_padding_invariant",
     "assert_scaled_dot_product",
+    "assert_scanned_equals_looped",
 ]

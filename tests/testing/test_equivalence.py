@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jaxformer.errors import ConfigError
-from jaxformer.testing import assert_cached_decoding_equals_full
+from jaxformer.testing import assert_cached_decoding_equals_full, assert_scanned_equals_looped
 
 RANDOM = np.random.default_rng(0)
 TOKENS = RANDOM.integers(11, size=(2, 7))
@@ -75,3 +75,39 @@ def test_cached_decoding_check_wants_logits_of_all_tokens_of_a_step():
 
     with pytest.raises(AssertionError, match=r"got: +shape \(2, 1, 11\)\n.*leading sizes \(2, 3\)"):
         assert_cached_decoding_equals_full(full, last_only, empty, TOKENS)
+
+
+KERNELS = jnp.asarray(RANDOM.standard_normal((3, 2, 2)))
+X = jnp.asarray(RANDOM.standard_normal((5, 2)))
+
+
+def layer(x, kernel):
+    return jnp.tanh(x @ kernel)
+
+
+def looped(kernels, x):
+    return functools.reduce(layer, kernels, x)
+
+
+def scanned(kernels, x, **options):
+    return jax.lax.scan(lambda x, kernel: (layer(x, kernel), None), x, kernels, **options)[0]
+
+
+@pytest.mark.essential
+def test_plain_scan_equals_its_loop():
+    assert_scanned_equals_looped(scanned, looped, KERNELS, X)
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (functools.partial(scanned, reverse=True), r"output\[axis0=(.*\n)*.*another order"),
+        (lambda kernels, x: scanned(kernels[:1].repeat(3, axis=0), x), "(?s)output.*or shared"),
+        (lambda kernels, x: scanned(jax.lax.stop_gradient(kernels), x), r"gradient\[axis0="),
+        (lambda kernels, x: jax.lax.scan(lambda x, k: (layer(x, k),) * 2, x, kernels),
+         r"trees, shapes and dtypes differ(.*\n)*.*take the carry"),
+    ],
+)  # fmt: skip
+def test_scan_check_catches(broken, message):
+    with pytest.raises(AssertionError, match=message):
+        assert_scanned_equals_looped(broken, looped, KERNELS, X)

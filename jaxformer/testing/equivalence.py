@@ -1,16 +1,17 @@
-"""Assertion on decoding with a cache: it must give what one pass over all tokens gives."""
+"""Assertions of equivalence: cached vs. full decoding, scanned vs. looped layers."""
 
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxformer.errors import ConfigError, ShapeError
 from jaxformer.functional.checks import Array, check_axes
-from jaxformer.testing.failures import check_close, check_output_shape, compiled, differs, run
+from jaxformer.testing.failures import check_close, check_output_shape, compiled, differs, fail, run
 
 __tracebackhide__ = True  # a failure in pytest shows the test's own line, not this module's
 
@@ -102,3 +103,71 @@ def _cached_cause(
         "length); positions do not start where those of the full pass do; the tokens of a chunk "
         "need the causal mask among themselves"
     )
+
+
+def assert_scanned_equals_looped(
+    scanned: Callable[..., Any], looped: Callable[..., Any], params: Any, *inputs: Any,
+    tolerance: float = 1e-4,
+) -> None:  # fmt: skip
+    """Asserts that scanned layers compute the same outputs and gradients as a loop over them.
+
+    Args:
+        scanned: `scanned(params, *inputs)` returns a pytree of arrays.
+        looped: `looped(params, *inputs)` returns the same.
+        params: pytree of the scanned model's float parameters, different in every layer.
+        *inputs: arrays.
+        tolerance: relative to the largest element of each array.
+
+    Raises:
+        AssertionError: an output or gradient differs; the message names the output or parameter.
+
+    Example:
+        >>> def layer(x, kernel):
+        ...     return jnp.tanh(x @ kernel)
+        >>> kernels = jax.random.normal(jax.random.key(0), (3, 2, 2))
+        >>> assert_scanned_equals_looped(
+        ...     lambda kernels, x: jax.lax.scan(lambda x, k: (layer(x, k), None), x, kernels)[0],
+        ...     lambda kernels, x: layer(layer(layer(x, kernels[0]), kernels[1]), kernels[2]),
+        ...     kernels,
+        ...     jnp.ones((1, 2)),
+        ... )
+    """
+    rule = "scanned layers must compute the same as looped layers"
+    expected_shapes, shapes = (jax.eval_shape(call, params, *inputs) for call in (looped, scanned))
+    try:
+        chex.assert_trees_all_equal_shapes_and_dtypes(shapes, expected_shapes)
+    except AssertionError:
+        fail(
+            f"{rule}: the outputs' trees, shapes and dtypes differ",
+            where="output",
+            got=shapes,
+            expected=expected_shapes,
+            cause="scan returns (carry, stacked outputs): take the carry, and cast it back to its "
+            "dtype inside the layer",
+        )
+
+    def outcome(call: Callable[..., Any]) -> tuple[Any, Any]:
+        def outputs(params: Any) -> tuple[Any, Any]:
+            # The cotangent differs between elements of the output.
+            output, pull = jax.vjp(lambda params: call(params, *inputs), params)
+            (gradients,) = pull(jax.tree.map(jnp.cos, output))
+            return output, gradients
+
+        return run(outputs, params)
+
+    got, expected = outcome(scanned), outcome(looped)
+    for kind, *trees in zip(("output", "gradient"), got, expected, strict=True):
+        leaves = (jax.tree_util.tree_leaves_with_path(tree) for tree in trees)
+        for (path, array), (_, expected_array) in zip(*leaves, strict=True):
+            key = jax.tree_util.keystr(path, simple=True, separator="/")
+            check_close(
+                f"{rule} (got: scanned, expected: looped)",
+                array,
+                expected_array,
+                name=f"{kind} {key}".rstrip(),
+                axes="",
+                tolerance=tolerance,
+                cause="the layers' parameters are in another order (sorted by name, layer_10 comes "
+                "before layer_2), reversed, or shared; or what differs between layers (a window, "
+                "a depth) is not scanned over",
+            )
