@@ -101,11 +101,11 @@ def test_plain_scan_equals_its_loop():
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        (functools.partial(scanned, reverse=True), r"output\[axis0=(.*\n)*.*another order"),
-        (lambda kernels, x: scanned(kernels[:1].repeat(3, axis=0), x), "(?s)output.*or shared"),
-        (lambda kernels, x: scanned(jax.lax.stop_gradient(kernels), x), r"gradient\[axis0="),
-        (lambda kernels, x: jax.lax.scan(lambda x, k: (layer(x, k),) * 2, x, kernels),
-         r"trees, shapes and dtypes differ(.*\n)*.*take the carry"),
+        (functools.partial(scanned, reverse=True), "'output'"),
+        (lambda kernels, x: scanned(kernels[:1].repeat(3, axis=0), x), "'output'"),
+        (lambda kernels, x: scanned(jax.lax.stop_gradient(kernels), x), "'gradient'"),
+        (lambda kernels, x: jax.lax.scan(lambda x, k: (layer(x, k),) * 2, x, kernels), "tree"),
+        (lambda kernels, x: scanned(kernels, x).astype(jnp.bfloat16), "dtype"),
     ],
 )  # fmt: skip
 def test_scan_check_catches(broken, message):
