@@ -119,7 +119,7 @@ CALLS = {
         ({"positions": 3.0}, "positions", "must be integer, got dtype float32"),
         ({"positions": True}, "positions", "must be integer, got dtype bool"),
         ({"positions": np.array([0, 2**31])}, "positions", str(2**31)),
-        ({"positions": np.array([0, -(2**31)])}, "positions", str(-(2**31))),
+        ({"positions": np.array([0, -(2**31) - 1])}, "positions", str(-(2**31) - 1)),
         ({"d_model": 0}, "d_model", "must be a positive int, got 0"),
         *BASES,
         ({"layout": "halves"}, "layout", "must be 'interleaved' or 'half', got 'halves'"),

@@ -18,7 +18,6 @@ from jaxformer.functional.checks import (
     check_choice,
     check_dtype,
     check_leading,
-    check_range,
     check_size,
     is_int,
     is_symbolic,
@@ -27,8 +26,6 @@ from jaxformer.functional.checks import (
 from jaxformer.functional.dtypes import widened
 from jaxformer.functional.masks.tiles import to_rank
 from jaxformer.functional.positions.scaling import RotaryScaling, scale_frequencies
-
-_MAX_POSITION = 2**31 - 1
 
 
 def sinusoidal_positions(
@@ -184,11 +181,8 @@ def _broadcast_over_heads(
 def _as_positions(positions: int | Array) -> jax.Array:
     if is_int(positions) or is_symbolic(positions):
         return jnp.arange(check_size("positions", positions, least=0), dtype=jnp.int32)
-    if not isinstance(positions, np.ndarray):
-        positions = as_array("positions", positions)
+    positions = as_array("positions", positions)
     check_dtype("positions", positions, "integer", remedy="positions are whole tokens")
-    check_range("positions", positions, least=-_MAX_POSITION, most=_MAX_POSITION)
-    positions = jnp.asarray(positions)
     return positions.astype(jnp.int32) if positions.dtype.itemsize < 4 else positions
 
 
