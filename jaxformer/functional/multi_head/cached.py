@@ -97,8 +97,8 @@ def with_cached_keys(
     # 2. Bias and mask of these keys.
     if keys.order is not None:
         call = _in_slot_order(call, keys, keys.order)
-    mask, starts_at_zero = call.mask, isinstance(keys.query_offset, int) and keys.query_offset == 0
-    if isinstance(mask, Mask) and not starts_at_zero:
+    mask = call.mask
+    if isinstance(mask, Mask) and not cache.is_empty:
         # The rule's positions count all tokens, of which `lengths` came before the new ones.
         first_key = cache.lengths - keys.query_offset if isinstance(cache, WindowCache) else 0
         mask = Moved(mask, cache.lengths, first_key)

@@ -170,18 +170,18 @@ def multi_head_attention(
     call = AttentionCall(query, key, value, bias, mask, options)
 
     # 2. Append to the cache, and take the keys of all of its tokens.
-    old_cache = cache
+    longer_cache = None
     if cache is not None:
         # What looks at weights or positions gets the keys of a ring in order.
         in_order = return_weights or tap is not None or attention_fn is not dot_product_attention
-        call, cache = with_cached_keys(call, cache, num_tokens, in_order=in_order)
+        call, longer_cache = with_cached_keys(call, cache, num_tokens, in_order=in_order)
 
     # 3. Attend in each head.
     weights, attended = None, None
     if return_weights or (tap is not None and tap.asks("scores", "weights")):
         weights, attended = weights_in_heads(attention_fn, call, params.sinks, tap)
-        if old_cache is not None and old_cache.is_empty:
-            weights = with_empty_slots(old_cache, weights)  # [..., N, T, S]
+        if cache is not None and cache.is_empty:
+            weights = with_empty_slots(cache, weights)  # [..., N, T, S]
     if attended is None:
         attend = attention_of(attention_fn, call)
         if params.sinks is None:
@@ -196,4 +196,4 @@ def multi_head_attention(
         merged, params.output_kernel, params.output_bias, name="output_kernel", products=products
     )
     output = output if tap is None else tap("attention_output", output)
-    return MultiHeadOutput(output, cache, weights)
+    return MultiHeadOutput(output, longer_cache, weights)
