@@ -34,15 +34,11 @@ class FeedForwardParams(NamedTuple):
 
 
 class GatedFeedForwardParams(NamedTuple):
-    """Parameters of `gated_feed_forward`; each kernel may be a `LowRankKernel` of its shape.
+    """Parameters of `gated_feed_forward`: a gate, and those of `FeedForwardParams`.
 
     Args:
         gate_kernel: float `[D, F]`.
-        up_kernel: float `[D, F]`.
-        down_kernel: float `[F, D]`.
         gate_bias: float `[F]` or None.
-        up_bias: float `[F]` or None.
-        down_bias: float `[D]` or None.
     """
 
     gate_kernel: Kernel
