@@ -141,7 +141,7 @@ def linear(
         >>> linear(jnp.ones((2, 3)), jnp.ones((3, 5)), jnp.ones(5)).tolist()[0]
         [4.0, 4.0, 4.0, 4.0, 4.0]
     """
-    sizes = check_param(name, kernel, "D F", {"D": input_width(x)})
+    sizes = check_param(name, kernel, "D F", check_array("x", x, "floating", "... D"))
     if bias is not None:
         check_param(name.replace("kernel", "bias"), bias, "F", sizes)
     check_fields("products", products, Products)
@@ -162,11 +162,6 @@ def add_bias(x: jax.Array, bias: jax.Array | None) -> jax.Array:
 _ORIGINS = {"D": "D is x's last axis", "F": "F is up_kernel's last axis"}
 
 
-def input_width(x: jax.Array) -> int:
-    """Checks that x is float `[..., D]`, and returns D."""
-    return check_array("x", x, "floating", "... D")["D"]
-
-
 def check_param(name: str, param: Kernel, axes: str, sizes: Mapping[str, int]) -> dict[str, int]:
     """Checks a kernel, bias or scale against known sizes, and returns all sizes by letter."""
     base = checked_base(name, param)
@@ -177,7 +172,7 @@ def check_param(name: str, param: Kernel, axes: str, sizes: Mapping[str, int]) -
 def check_params(params: Any, kind: type, axes: Mapping[str, str], x: jax.Array) -> dict[str, int]:
     """Checks x `[..., D]` and a layer's parameters against each other, and returns all sizes."""
     check_fields("params", params, kind)
-    known = {"D": input_width(x)}
+    known = check_array("x", x, "floating", "... D")
     for name, letters in axes.items():
         param = getattr(params, name)
         if param is not None or name not in params._field_defaults:

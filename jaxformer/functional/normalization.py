@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 
-from jaxformer.functional.checks import check_nonnegative
+from jaxformer.functional.checks import check_array, check_nonnegative
 from jaxformer.functional.dtypes import widened
-from jaxformer.functional.linear import add_bias, check_param, input_width
+from jaxformer.functional.linear import add_bias, check_param
 
 
 def layer_norm(
@@ -79,7 +79,7 @@ def rms_norm(x: jax.Array, scale: jax.Array | None = None, *, eps: float = 1e-6)
 
 def _check(x: jax.Array, eps: float, **parameters: jax.Array | None) -> None:
     """Checks the arguments of a norm; the parameters are `[D]`."""
-    sizes = {"D": input_width(x)}
+    sizes = check_array("x", x, "floating", "... D")
     check_nonnegative("eps", eps)
     for name, parameter in parameters.items():
         if parameter is not None:
