@@ -40,7 +40,7 @@ class Traced:
 CACHE = F.KVCache.init(2, 6, num_kv_heads=2, head_dim=4)
 WINDOW = F.WindowCache.init(2, 3, num_kv_heads=2, head_dim=4)
 BOUND = {
-    "KVCache.append": CACHE, "WindowCache.append": WINDOW, "AlibiBias.array": F.AlibiBias(ones(2)),
+    "KVCache.extend": CACHE, "WindowCache.extend": WINDOW, "AlibiBias.array": F.AlibiBias(ones(2)),
 }  # fmt: skip
 
 

@@ -51,7 +51,7 @@ class KVCache(NamedTuple):
     A pytree; the batch axis comes first in every array. Rows may hold different numbers of tokens.
     Slots at or beyond a row's length are unwritten.
 
-    Heads come before slots, as attention reads them. In the order of `append`'s arguments, every
+    Heads come before slots, as attention reads them. In the order of `extend`'s arguments, every
     decoding step would transpose the whole cache.
 
     Args:
@@ -63,7 +63,7 @@ class KVCache(NamedTuple):
 
     Example:
         >>> cache = KVCache.init(2, 8, num_kv_heads=1, head_dim=4)
-        >>> cache = cache.append(jnp.ones((2, 3, 1, 4)), jnp.ones((2, 3, 1, 4)))
+        >>> _, cache = cache.extend(jnp.ones((2, 3, 1, 4)), jnp.ones((2, 3, 1, 4)))
         >>> cache.lengths.tolist()
         [3, 3]
     """
@@ -124,9 +124,10 @@ class KVCache(NamedTuple):
         key, value = (read_layer(buffer, self.layer) for buffer in (self.key, self.value))
         return swap_heads(key), swap_heads(value)
 
-    def append(
-        self, key: jax.Array, value: jax.Array, num_tokens: Array | None = None
-    ) -> "KVCache":
+    def extend(
+        self, key: jax.Array, value: jax.Array, num_tokens: Array | None = None,
+        *, in_order: bool = True,
+    ) -> tuple[CachedKeys, "KVCache"]:  # fmt: skip
         """Appends new tokens to every row.
 
         Args:
@@ -134,25 +135,17 @@ class KVCache(NamedTuple):
             value: float `[B, T, K, Hv]`.
             num_tokens: int `[B]`, how many of the T tokens to append to each row, from the first;
                 all when not given.
+            in_order: as in `WindowCache.extend`; keys of this cache are in order in any case.
 
         Returns:
-            The cache with longer rows. If a row overflows, or num_tokens exceeds T, and the numbers
-            are traced, no error can be raised: the tokens are dropped and the row's last slots
-            become NaN, so everything computed from it is NaN.
+            Keys and values that the new tokens attend to: the new ones alone, if the cache is known
+            to be empty when the program is traced; and the cache with longer rows. If a row
+            overflows, or num_tokens exceeds T, and the numbers are traced, no error can be raised:
+            the tokens are dropped and the row's last slots become NaN, so everything computed from
+            it is NaN.
 
         Raises:
             ShapeError: the shapes do not fit, or known lengths overflow a row.
-        """
-        return self.extend(key, value, num_tokens)[1]
-
-    def extend(
-        self, key: jax.Array, value: jax.Array, num_tokens: Array | None = None,
-        *, in_order: bool = True,
-    ) -> tuple[CachedKeys, "KVCache"]:  # fmt: skip
-        """Appends new tokens, as `append` does, and also returns what they attend to.
-
-        Keys are in order of position in any case. Of a cache that is known to be empty when the
-        program is traced, they are the new ones alone.
         """
         counts = checked_new_tokens(self, key, value, num_tokens)
         self._raise_if_full(counts)

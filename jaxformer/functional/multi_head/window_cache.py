@@ -36,7 +36,7 @@ class WindowCache(NamedTuple):
 
     Example:
         >>> cache = WindowCache.init(2, 4, num_kv_heads=1, head_dim=4)
-        >>> cache = cache.append(jnp.ones((2, 9, 1, 4)), jnp.ones((2, 9, 1, 4)))
+        >>> _, cache = cache.extend(jnp.ones((2, 9, 1, 4)), jnp.ones((2, 9, 1, 4)))
         >>> cache.key.shape, cache.lengths.tolist()
         ((2, 1, 5, 4), [9, 9])
     """
@@ -71,21 +71,14 @@ class WindowCache(NamedTuple):
         """Whether no row has a token yet, as far as it is known when the program is traced."""
         return has_no_tokens(self.lengths)
 
-    def append(
-        self, key: jax.Array, value: jax.Array, num_tokens: Array | None = None
-    ) -> "WindowCache":
-        """Appends new tokens to every row, and keeps the last W + 1.
-
-        Arguments and errors are those of `KVCache.append`, but no row can overflow, and a traced
-        num_tokens beyond T counts as T.
-        """
-        return self.extend(key, value, num_tokens)[1]
-
     def extend(
         self, key: jax.Array, value: jax.Array, num_tokens: Array | None = None,
         *, in_order: bool = True,
     ) -> tuple[CachedKeys, "WindowCache"]:  # fmt: skip
-        """Appends new tokens, which attend to the W before them followed by the new ones.
+        """Appends new tokens, which attend to the W before them, and keeps the last W + 1.
+
+        Arguments and errors are those of `KVCache.extend`, but no row can overflow, and a traced
+        num_tokens beyond T counts as T.
 
         Keys are in order of position, `[B, W + T, K, H]`, with the first query at slot W; without
         `in_order`, a single token attends to the ring as it is, and `CachedKeys.order` says where

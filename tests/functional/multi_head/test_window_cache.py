@@ -56,7 +56,7 @@ def test_window_keeps_the_last_tokens_of_every_row(sizes):
 
 
 def test_slots_without_a_token_are_masked():
-    cache = empty().append(*numbered([0, 0], 2), np.array([2, 0]))
+    _, cache = empty().extend(*numbered([0, 0], 2), np.array([2, 0]))
     keys, _ = cache.extend(*numbered([2, 0], 1))
     assert keys.mask[:, 0, 0].astype(int).tolist() == [[0, 1, 1, 1], [0, 0, 0, 1]]
 
@@ -102,7 +102,7 @@ def test_number_of_tokens_may_be_of_a_narrow_type():
     window = 263  # slots that a uint8 cannot number
     counts = np.array([5, 4], np.uint8)[:B]
     long, wide = (
-        empty(window).append(*numbered(np.zeros(B, int), 5), counts.astype(dtype))
+        empty(window).extend(*numbered(np.zeros(B, int), 5), counts.astype(dtype))[1]
         for dtype in (np.uint8, np.int32)
     )
     np.testing.assert_array_equal(long.key, wide.key)

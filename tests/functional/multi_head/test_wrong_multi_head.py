@@ -26,9 +26,9 @@ CACHED = {"cache": CACHE, "is_causal": True}
 
 # A right call of each function, which the wrong ones differ from in a few arguments.
 RIGHT = {
-    "KVCache.append": NEW,
+    "KVCache.extend": NEW,
     "KVCache.init": {"batch_size": 2, "capacity": 3, **EMPTY},
-    "WindowCache.append": NEW,
+    "WindowCache.extend": NEW,
     "WindowCache.init": {"batch_size": 2, "window": 3, **EMPTY},
     "multi_head_attention": {"params": MHA, "query_inputs": ones(2, 3, 8), "num_heads": 2},
     "project_memory": {"params": MHA, "key_value_inputs": ones(2, 3, 8), "num_heads": 2},
@@ -140,7 +140,7 @@ CALLS = {
         ({"batch_size": -1}, "batch_size"),
         ({"dtype": bool}, "dtype"),
     ],
-    "KVCache.append": [
+    "KVCache.extend": [
         ({"key": ones(1, 3, 2, 4)}, "key", "must be [B=2, T, K=2, H=4]", "(1, 3, 2, 4)"),
         ({"key": ones(2, 3, 1, 4)}, "key", "K=2", "(2, 3, 1, 4)"),
         ({"key": ones(3, 2, 4)}, "key", "must be [B=2, T, K=2, H=4]", "(3, 2, 4)"),
@@ -156,7 +156,7 @@ CALLS = {
         ({"num_tokens": ones(2)}, "num_tokens", "must be integer", "float"),
         ({"num_tokens": "12"}, "num_tokens"),
     ],
-    "WindowCache.append": [
+    "WindowCache.extend": [
         ({"key": ones(3, 3, 2, 4)}, "key"),
         ({"key": ones(2, 3, 8)}, "key", "must be [B=2, T, K=2, H=4]", "(2, 3, 8)"),
         ({"value": ones(2, 3, 3, 4)}, "value"),
