@@ -197,18 +197,14 @@ def compute_in_buckets(
     experts: Experts, x: jax.Array, chosen: jax.Array, weights: jax.Array, axis: str | None,
     capacity_factor: float,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
-    """As `compute_experts`, with at most a capacity of choices per expert; and the number dropped.
-
-    First choices precede second ones, and earlier tokens later ones. `chosen` may be E, which is no
-    choice. With an axis, devices exchange the buckets of their tokens.
-    """
+    """`compute_experts` with a capacity of choices per expert, and the number of those dropped."""
     num_parts = 1 if axis is None else jax.lax.axis_size(axis)
     num_experts = experts.up_kernel.shape[0] * num_parts
     capacity = math.ceil(capacity_factor * chosen.size / num_experts)
     capacity = max(1, min(capacity, x.shape[0]))
     choices = sort_choices(chosen, num_experts)
-    fits = choices.rank < capacity
-    is_dropped = ~fits & (choices.experts < num_experts)
+    fits = choices.rank < capacity  # first choices precede second ones, earlier tokens later ones
+    is_dropped = ~fits & (choices.experts < num_experts)  # expert E is none
     groups = jnp.arange(num_experts)
     ranks = jnp.broadcast_to(jnp.arange(capacity), (num_experts, capacity))  # [E, C]
     fitting = choices._replace(experts=jnp.where(fits, choices.experts, num_experts))
