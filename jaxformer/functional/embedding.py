@@ -12,7 +12,6 @@ from jaxformer.functional.checks import (
     Array,
     as_array,
     check_array,
-    check_dtype,
     check_fields,
     known_values,
     static_softcap,
@@ -72,7 +71,7 @@ def check_known_tokens(
 
 def table_rows(table: jax.Array, tokens: jax.Array) -> jax.Array:
     """Rows `[..., D]` of a table by token; NaN for a token out of range, known or traced."""
-    check_dtype("tokens", tokens, "integer")
+    check_array("tokens", tokens, "integer", "...")
     # Negative indices count from the end in JAX, so move them to V, where "fill" catches them. As
     # int32, because V may not fit the tokens' dtype.
     tokens = as_int32(jnp.asarray(tokens))

@@ -13,8 +13,7 @@ from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import (
     Array,
     as_array,
-    check_axes,
-    check_dtype,
+    check_array,
     check_int,
     check_keywords,
     static_bool,
@@ -108,8 +107,7 @@ def beam_search(
     divisors = jnp.asarray(lengths**search.length_penalty, jnp.float32)  # [L]
 
     start = as_array("start_tokens", start_tokens)
-    check_axes("start_tokens", start, "B")
-    check_dtype("start_tokens", start, "integer")
+    check_array("start_tokens", start, "integer", "B")
     start = start.astype(jnp.int32)  # [B]
     cache = _repeat_for_beams(cache, len(start), search.beam_size)
     step_fn = jax.jit(step_fn)  # traced once, for the check and for the loop
@@ -184,6 +182,5 @@ def _check_step(step_fn: _StepFunction, tokens: jax.Array, cache: Any) -> int:
     if not isinstance(returned, tuple) or len(returned) != 2:
         raise ShapeError(f"step_fn must return (logits, cache), got {type(returned).__name__}")
     logits = returned[0]
-    check_dtype("step_fn's logits", logits, "floating")
-    sizes = check_axes("step_fn's logits", logits, "B*W V", {"B*W": tokens.shape[0]})
-    return sizes["V"]
+    sizes = {"B*W": tokens.shape[0]}
+    return check_array("step_fn's logits", logits, "floating", "B*W V", sizes)["V"]

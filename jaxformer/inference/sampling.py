@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from jaxformer.config import SamplingConfig
 from jaxformer.errors import ConfigError, ShapeError
-from jaxformer.functional.checks import check_axes, check_dtype, check_rng
+from jaxformer.functional.checks import check_array, check_rng
 from jaxformer.functional.dtypes import widened
 
 
@@ -38,8 +38,7 @@ def sample(
     """
     if not isinstance(sampling, SamplingConfig):
         raise ConfigError(f"sampling must be a SamplingConfig, got {sampling!r}")
-    check_dtype("logits", logits, "floating")
-    check_axes("logits", logits, "B V")
+    sizes = check_array("logits", logits, "floating", "B V")
     if not hasattr(rngs, "dtype") or rngs.shape[:1] != logits.shape[:1]:
         got = rngs.shape if hasattr(rngs, "shape") else type(rngs).__name__
         raise ShapeError(
@@ -55,8 +54,7 @@ def sample(
     # In half precision, many tokens would draw the same noise, and the first of them would win.
     logits = widened(logits)
     if seen is not None:
-        check_dtype("seen", seen, "bool")
-        check_axes("seen", seen, "B V", {"B": logits.shape[0], "V": logits.shape[1]})
+        check_array("seen", seen, "bool", "B V", sizes)
         logits = penalize_repetition(logits, seen, sampling.repetition_penalty)
     # XLA's maximum of some 4,000 logits on a CPU leaves out a NaN; argmax gives the index of one.
     token = jnp.argmax(logits, axis=-1)

@@ -12,8 +12,8 @@ from jaxformer.config import ModelConfig
 from jaxformer.errors import ShapeError
 from jaxformer.functional.checks import (
     as_array,
+    check_array,
     check_axes,
-    check_dtype,
     check_keywords,
     check_row_counts,
     is_symbolic,
@@ -147,8 +147,7 @@ def _check_tokens(
         remedy = f"config.d_model={config.d_model} is D"
         sizes = check_axes("tokens", tokens, "B T D", {"D": config.d_model}, remedy=remedy)
     else:
-        sizes = check_axes("tokens", tokens, "B T")
-        check_dtype("tokens", tokens, "integer")
+        sizes = check_array("tokens", tokens, "integer", "B T")
     # A symbolic T (`jax.export`) cannot be compared; the caller must bound it.
     if not is_symbolic(sizes["T"]) and sizes["T"] > config.max_len:
         raise ShapeError(
@@ -167,8 +166,7 @@ def _check_integers(
 ) -> None:
     """Checks that an array, if given, is integer with these axes."""
     if array is not None:
-        check_axes(name, array, axes, sizes)
-        check_dtype(name, array, "integer")
+        check_array(name, array, "integer", axes, sizes)
 
 
 def _check_caches(name: str, caches: Any, kinds: type | UnionType, num_layers: int) -> None:
