@@ -36,9 +36,8 @@ def _narrower(window: Window, other: Window) -> Window | None:
     """The window that two allow; None if they are not at the same known offset."""
     if window.left is None and window.right is None:
         return other
-    if not (isinstance(window.offset, int) and isinstance(other.offset, int)):
-        return None
-    if window.offset != other.offset:
+    are_known = isinstance(window.offset, int) and isinstance(other.offset, int)
+    if not are_known or window.offset != other.offset:
         return None
     left, right = (
         min((side for side in sides if side is not None), default=None)

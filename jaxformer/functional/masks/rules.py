@@ -101,10 +101,9 @@ class Lengths(Mask):
     keys: Integers | None = None
 
     def checked(self, sizes: Sizes) -> Mask:
-        leading, num_queries, num_keys = sizes.leading, sizes.num_queries, sizes.num_keys
         return Lengths(
-            read_lengths("queries of Lengths", self.queries, leading, num_queries),
-            read_lengths("keys of Lengths", self.keys, leading, num_keys),
+            read_lengths("queries of Lengths", self.queries, sizes.leading, sizes.num_queries),
+            read_lengths("keys of Lengths", self.keys, sizes.leading, sizes.num_keys),
         )
 
     def allows(self, tile: Tile) -> jax.Array:
@@ -178,8 +177,8 @@ class Segments(Mask):
     def checked(self, sizes: Sizes) -> Mask:
         if sizes.num_queries is None or sizes.num_keys is None:
             raise not_in_cache("segment ids")
-        names = ("query_ids of Segments", "key_ids of Segments")
-        ids = dict(zip(names, self._ids, strict=True))
+        query_ids, key_ids = self._ids
+        ids = {"query_ids of Segments": query_ids, "key_ids of Segments": key_ids}
         lengths = sizes.num_queries, sizes.num_keys
         return Segments(*read_segment_ids(ids, lengths, sizes.leading))
 

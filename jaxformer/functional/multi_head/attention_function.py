@@ -1,7 +1,4 @@
-"""Attention functions of a user's own, and attention weights in each head.
-
-Axes are those of `layer.py`.
-"""
+"""Attention functions of a user's own, and attention weights in each head; axes as in `layer`."""
 
 import functools
 import inspect
