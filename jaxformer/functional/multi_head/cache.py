@@ -34,7 +34,7 @@ class CachedKeys(NamedTuple):
         query_offset: index of the first new token among the keys, int or int32 `[B]`.
         lengths: int32 `[B]`, number of keys of each row; None = S.
         mask: bool `[B, 1, 1, S]`, False for slots without a token; None = the lengths alone decide.
-        order: int32 `[B, S]`, place of each key in the order of position; None = they are in it.
+        in_order: whether keys are in order of position; if not, the mask alone hides keys.
     """
 
     key: jax.Array
@@ -42,7 +42,7 @@ class CachedKeys(NamedTuple):
     query_offset: int | jax.Array
     lengths: jax.Array | None
     mask: jax.Array | None
-    order: jax.Array | None = None
+    in_order: bool = True
 
 
 class KVCache(NamedTuple):

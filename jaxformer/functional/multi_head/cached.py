@@ -11,9 +11,8 @@ from jaxformer.functional.attention.inputs import split_bias
 from jaxformer.functional.checks import check_axes
 from jaxformer.functional.masks.base import AnyMask, Mask, Moved, all_rules
 from jaxformer.functional.masks.checks import window_sides
-from jaxformer.functional.masks.tiles import to_rank
 from jaxformer.functional.multi_head.attention_function import AttentionCall, uses_positions
-from jaxformer.functional.multi_head.cache import CachedKeys, KVCache, read_layer
+from jaxformer.functional.multi_head.cache import KVCache, read_layer
 from jaxformer.functional.multi_head.window_cache import WindowCache
 
 Cache = KVCache | WindowCache
@@ -89,14 +88,12 @@ def with_cached_keys(
     in_order: bool,  # whether keys must be in order of position; a ring is out of order
 ) -> tuple[AttentionCall, Cache]:
     """The call with the keys that new tokens attend to, and the cache with the new ones."""
-    # 1. Append the tokens; a rule counts positions, so it needs the keys in their order.
+    # 1. Append the tokens; mask and bias go by positions, so they need the keys in their order.
     if cache.is_empty:
         call = _to_new_tokens(call, cache)
-    in_order = in_order or isinstance(call.mask, Mask)
+    in_order = in_order or call.mask is not None or call.bias is not None
     keys, longer = cache.extend(call.key, call.value, num_tokens, in_order=in_order)
-    # 2. Bias and mask of these keys.
-    if keys.order is not None:
-        call = _in_slot_order(call, keys, keys.order)
+    # 2. The mask of these keys.
     mask = call.mask
     if isinstance(mask, Mask) and not cache.is_empty:
         # The rule's positions count all tokens, of which `lengths` came before the new ones.
@@ -107,6 +104,8 @@ def with_cached_keys(
     options: AttentionKeywords = {
         **call.options, "query_seq_lengths": num_tokens, "key_value_seq_lengths": keys.lengths,
     }  # fmt: skip
+    if not keys.in_order:  # the mask alone hides keys
+        options = {**options, "is_causal": False, "local_window_size": None}
     if split_bias(call.bias)[1] is not None or uses_positions(options):
         options["query_offset"] = keys.query_offset
     dtype = call.query.dtype
@@ -127,27 +126,6 @@ def _to_new_tokens(call: AttentionCall, cache: Cache) -> AttentionCall:
     array, position_bias = split_bias(call.bias)
     bias = add_biases(new_keys(array), position_bias)
     return call._replace(bias=bias, mask=new_keys(call.mask))
-
-
-def _in_slot_order(call: AttentionCall, keys: CachedKeys, order: jax.Array) -> AttentionCall:
-    """Bias and mask for the keys of a ring, which `CachedKeys.mask` alone hides."""
-    order = order[:, None, None]  # [B, 1, 1, S]
-
-    def reorder(array: Any) -> jax.Array:
-        array = to_rank(jnp.asarray(array), 4)
-        if array.shape[-1] == 1:
-            return array
-        array = jnp.broadcast_to(array, (order.shape[0], *array.shape[1:]))
-        return jnp.take_along_axis(array, order, axis=-1)
-
-    array, position_bias = split_bias(call.bias)
-    if position_bias is not None:
-        by_distance = to_rank(position_bias.array(1, order.shape[-1], keys.query_offset), 4)
-        array = by_distance if array is None else to_rank(jnp.asarray(array), 4) + by_distance
-    bias = None if array is None else reorder(array)
-    mask = None if call.mask is None else reorder(call.mask)  # no rule comes to a ring
-    options: AttentionKeywords = {**call.options, "is_causal": False, "local_window_size": None}
-    return call._replace(bias=bias, mask=mask, options=options)
 
 
 def with_empty_slots(cache: Cache, weights: jax.Array) -> jax.Array:

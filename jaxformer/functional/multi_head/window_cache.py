@@ -81,8 +81,8 @@ class WindowCache(NamedTuple):
         num_tokens beyond T counts as T.
 
         Keys are in order of position, `[B, W + T, K, H]`, with the first query at slot W; without
-        `in_order`, a single token attends to the ring as it is, and `CachedKeys.order` says where
-        its slots are in that order. Keys of a cache that is known to be empty are the new ones.
+        `in_order`, a single token attends to the ring as it is, by the mask alone. Keys of a cache
+        that is known to be empty are the new ones.
         """
         has_unequal_rows = num_tokens is not None
         num_new = key.shape[1]
@@ -120,9 +120,9 @@ class WindowCache(NamedTuple):
             for buffer, new in ((self.key, key), (self.value, value))
         )
         longer = WindowCache(new_key, new_value, lengths, self.layer)
-        positions = self._positions(lengths)  # [B, W + 1]
-        order, is_written = positions - lengths[:, None] + size, (positions >= 0)[:, None, None]
-        return CachedKeys(*longer.keys_and_values, self.window, None, is_written, order), longer
+        is_written = (self._positions(lengths) >= 0)[:, None, None]  # [B, 1, 1, W + 1]
+        keys, values = longer.keys_and_values
+        return CachedKeys(keys, values, self.window, None, is_written, in_order=False), longer
 
     @property
     def keys_and_values(self) -> tuple[jax.Array, jax.Array]:
