@@ -89,14 +89,6 @@ class Transformer(Model):
         >>> variables = jax.jit(model.init)(jax.random.key(0), tokens)
         >>> model.apply(variables, tokens).hidden.shape
         (1, 3, 4)
-
-        Vectors in place of tokens, such as patches of an image:
-
-        >>> config = ModelConfig(max_len=8, num_layers=2, d_model=4, num_heads=2)
-        >>> model, patches = Transformer(config), jnp.ones((1, 3, 4))
-        >>> variables = jax.jit(model.init)(jax.random.key(0), patches)
-        >>> model.apply(variables, patches).hidden.shape
-        (1, 3, 4)
     """
 
     causal: bool = False

@@ -27,10 +27,9 @@ class ExpertsFeedForward(nn.Module):
     Shared experts are a `FeedForward`, whose output is added to that of the chosen experts.
 
     Sows the two losses of `mixture_of_experts`, times their weights if not 0, into the collection
-    "losses", as "load_balancing" and "router_z". Training adds the losses of all layers to the mean
-    loss. They are statistics of one micro-batch on one device (on all devices if jit splits the
-    program over a mesh), so the loss of a batch depends slightly on how it is cut. Training adds
-    their mean over the parts, weighted by the number of labels.
+    "losses", as "load_balancing" and "router_z". Training adds those of all layers to the mean
+    loss, as means over micro-batches, and over devices unless jit splits the program over a mesh,
+    weighted by the number of labels.
 
     Into the collection "metrics", which training records as means over layers and parts, it sows
     "largest_expert_load", that of the most chosen expert divided by an even load, and with a
