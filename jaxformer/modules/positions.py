@@ -137,8 +137,7 @@ class LearnedPositions(_ConfiguredPositions):
 class RotaryPositions(_ConfiguredPositions):
     """Rotation of queries and keys by angles that grow with position (Su et al., RoFormer, 2021).
 
-    The config's `scaling` extends them to longer texts. Longrope chooses its factors by the room of
-    a row: the capacity of its cache, or its length without a cache.
+    The config's `scaling` extends them to longer texts.
     """
 
     scheme: RotaryConfig
