@@ -150,7 +150,8 @@ def linear(
 
 def project(x: jax.Array, kernel: Kernel, bias: jax.Array | None, products: Products) -> jax.Array:
     """`linear` of checked arguments."""
-    return add_bias(on_rows(lambda rows: matmul(rows, kernel, products.matmul), x), bias)
+    output = on_rows(lambda rows: kernel_product(rows, kernel, products.matmul), x)  # [..., F]
+    return add_bias(output, bias)
 
 
 def add_bias(x: jax.Array, bias: jax.Array | None) -> jax.Array:
@@ -193,7 +194,7 @@ def checked_base(name: str, kernel: Kernel) -> jax.Array:
     return kernel.base
 
 
-def matmul(
+def kernel_product(
     x: jax.Array, kernel: Kernel, product: Callable[[jax.Array, jax.Array], jax.Array]
 ) -> jax.Array:
     """Product of x `[..., D]` with a kernel `[D, F]`, in the dtype of x."""

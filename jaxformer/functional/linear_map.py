@@ -68,20 +68,20 @@ def _differentiate(
 ) -> tuple[list[Any], list[Any]]:
     saved, inputs = primals[:count], primals[count:]
     values = _bind(linear, saved, inputs)
-    input_dots = [ad.instantiate_zeros(dot) for dot in tangents[count:]]
-    value_dots = _bind(linear, saved, input_dots)
+    # Along the inputs, the derivative is the map itself, with its transpose.
+    value_dots = _bind(linear, saved, [ad.instantiate_zeros(dot) for dot in tangents[count:]])
+    # Along saved arrays it is JAX's, of those that move; in a second derivative some do.
     moving = [i for i, dot in enumerate(tangents[:count]) if not isinstance(dot, ad.Zero)]
     if moving:
 
         def of_moving(*arrays: Any) -> Sequence[Any]:
             replaced = dict(zip(moving, arrays, strict=True))
-            return linear.forward(
-                [replaced.get(i, array) for i, array in enumerate(saved)], list(inputs)
-            )
+            everything = [replaced.get(i, array) for i, array in enumerate(saved)]
+            return linear.forward(everything, list(inputs))
 
-        moved = ([saved[i] for i in moving], [tangents[i] for i in moving])
-        _, more = jax.jvp(of_moving, *moved)
-        value_dots = [a + b for a, b in zip(value_dots, more, strict=True)]
+        points, dots = [saved[i] for i in moving], [tangents[i] for i in moving]
+        _, saved_dots = jax.jvp(of_moving, points, dots)
+        value_dots = [a + b for a, b in zip(value_dots, saved_dots, strict=True)]
     return values, value_dots
 
 

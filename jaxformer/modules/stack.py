@@ -206,7 +206,7 @@ def _layer_calls(
     block: nn.Module, layers: list[LayerInputs], options: dict[str, bool],
     *, remat: str, start: int = 0, is_in_scan: bool = False,
 ) -> Iterator[tuple[LayerInputs, Callable[[nn.Module, jax.Array], Any]]]:  # fmt: skip
-    """Each layer, and the call of the block with its variables, from place `start` on."""
+    """Each layer, and the block's call with its variables; those of the first are at `start`."""
     # Split once, outside the layers; see `layer_variables`. While the model is initialized,
     # parameters are in boxes with the names of all their axes.
     stored = {name: tree for name, tree in block.variables.items() if name not in _SOWN}

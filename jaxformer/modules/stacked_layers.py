@@ -71,7 +71,7 @@ def rows_first(cache: KVCache) -> KVCache:
 
 
 def join_caches(parts: list[Any], *, scan_index: int | None) -> Cache | None:
-    """Cache of a stack, of the caches of its layers; those at `scan_index` are of a pattern."""
+    """Cache of a stack from those of its calls: of layers, and at `scan_index` of a whole scan."""
     if not jax.tree.leaves(parts):
         return None
     if scan_index is None:
@@ -98,7 +98,7 @@ class LayerInputs(NamedTuple):
     taps: Taps | None
 
     def in_repeat(self, index: jax.Array, period: int, cache: LayerCache | None) -> "LayerInputs":
-        """This layer of the pattern in a repeat, whose caches are parts of those of all repeats."""
+        """This layer in a repeat of the pattern; the cache is the scan's, with all repeats."""
         layer = self._replace(number=self.number + index * period)
         if cache is None or self.cache is None:
             return layer

@@ -33,7 +33,7 @@ from jaxformer.functional.experts.sorting import (
     to_rows,
     weighted_sum,
 )
-from jaxformer.functional.linear import Kernel, Products, matmul, project
+from jaxformer.functional.linear import Kernel, Products, kernel_product, project
 from jaxformer.functional.platforms import PLATFORMS, by_platform, default_platform
 from jaxformer.functional.sharding import has_explicit_axes, is_one_device
 
@@ -96,18 +96,23 @@ def compute_experts(
     size = _rows_per_block(choices, num_parts)
     in_blocks = functools.partial(_in_blocks, experts, x, choices, size, num_parts > 1)
     programs = dict.fromkeys(PLATFORMS, in_blocks)
-    # jit cannot split a grouped product over devices. Few choices read few kernels in blocks. A
-    # `dot_general` of the caller's has no grouped product.
-    can_group = size > 1 and experts.products.dot_general is None
-    axis_types = jax.sharding.get_abstract_mesh().axis_types
-    is_explicit = has_explicit_axes(x) or AxisType.Explicit in axis_types
-    if can_group and is_one_device() and not is_explicit:  # which ragged_dot does not support
-        dots = {"tpu": jax.lax.ragged_dot, "cuda": _tokamax_ragged_dot(x.dtype)}
-        for platform, dot in dots.items():
-            if dot is not None:
-                programs[platform] = functools.partial(_ragged, experts, x, choices, dot)
+    if size > 1:  # few choices read few kernels in blocks
+        for platform, dot in _grouped_products(experts, x).items():
+            programs[platform] = functools.partial(_ragged, experts, x, choices, dot)
     total = weighted_sum(by_platform(programs), weights)
     return total if axis is None else jax.lax.psum_scatter(total, axis, tiled=True)
+
+
+def _grouped_products(experts: Experts, x: jax.Array) -> dict[str, Callable[..., jax.Array]]:
+    """The grouped matrix product of each platform that has one for this call."""
+    # jit cannot split one over devices, ragged_dot knows no explicit axes, and the caller's
+    # `dot_general` has none.
+    axis_types = jax.sharding.get_abstract_mesh().axis_types
+    is_explicit = has_explicit_axes(x) or AxisType.Explicit in axis_types
+    if experts.products.dot_general is not None or is_explicit or not is_one_device():
+        return {}
+    dots = {"tpu": jax.lax.ragged_dot, "cuda": _tokamax_ragged_dot(x.dtype)}
+    return {platform: dot for platform, dot in dots.items() if dot is not None}
 
 
 def _rows_per_block(choices: Choices, num_parts: int) -> int:
@@ -172,7 +177,7 @@ def _ragged(experts: Experts, x: jax.Array, choices: Choices, dot: Any) -> jax.A
         def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
             return dot(x, kernel, choices.sizes, precision=products.precision)
 
-        result = matmul(x, kernel, product)  # [R, F]
+        result = kernel_product(x, kernel, product)  # [R, F]
         if bias is None:
             return result
         return result + bias.astype(x.dtype).at[experts_of_rows].get(mode="clip")

@@ -114,7 +114,7 @@ def with_cached_keys(
 
 
 def _to_new_tokens(call: AttentionCall, cache: Cache) -> AttentionCall:
-    """Bias and mask for the keys of new tokens alone, which those of an empty cache are."""
+    """Bias and mask for the keys of an empty cache, the new ones; those of `by_slot` fit."""
     num_tokens = call.key.shape[1]
     first, num_slots = _slots_of_empty(cache, num_tokens)
 
