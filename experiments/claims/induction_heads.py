@@ -13,10 +13,10 @@ from claim import Finding, Runs, judge, main
 from matplotlib.figure import Figure
 
 from jaxformer.config import LoopConfig
-from jaxformer.models import AttentionMap, Decoder
+from jaxformer.models import Decoder
 from jaxformer.sweeps import fit_sweep
 from jaxformer.training import TrainingData, Trial, language_model_loss
-from jaxformer.viz import attention_page
+from jaxformer.viz import AttentionMap, attention_page
 
 
 @dataclasses.dataclass(frozen=True)

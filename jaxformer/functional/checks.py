@@ -256,9 +256,9 @@ def static_number(argument: str, value: Any, *, positive: bool = False, remedy: 
 
 
 def checked_factor(argument: str, value: Any, dtype: jnp.dtype) -> float | jax.Array:
-    """Checks a factor, a number or float array of one; a traced one is an array `[]` then."""
-    is_float = jnp.issubdtype(getattr(value, "dtype", bool), jnp.floating)
-    if isinstance(value, jax.core.Tracer) and is_float and value.size == 1:
+    """Checks a factor, a number or an array of one; a traced one is an array `[]` then."""
+    is_real = jnp.issubdtype(getattr(value, "dtype", bool), np.number) and jnp.isrealobj(value)
+    if isinstance(value, jax.core.Tracer) and is_real and value.size == 1:
         return jnp.squeeze(value).astype(dtype)  # []
     return static_number(argument, value)
 

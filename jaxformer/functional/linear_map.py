@@ -76,8 +76,8 @@ def _differentiate(
 
         def of_moving(*arrays: Any) -> Sequence[Any]:
             replaced = dict(zip(moving, arrays, strict=True))
-            everything = [replaced.get(i, array) for i, array in enumerate(saved)]
-            return linear.forward(everything, list(inputs))
+            arguments = [replaced.get(i, array) for i, array in enumerate(saved)]
+            return linear.forward(arguments, list(inputs))
 
         points, dots = [saved[i] for i in moving], [tangents[i] for i in moving]
         _, saved_dots = jax.jvp(of_moving, points, dots)

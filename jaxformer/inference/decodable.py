@@ -21,19 +21,24 @@ from jaxformer.modules.stacked_layers import Cache, split_layers
 _KINDS = {"decoder": "a Decoder", "encoder_decoder": "an EncoderDecoder"}
 
 
-def check_decodable(model: Any, task: str, *architectures: str) -> None:
-    """Raises ConfigError unless a model has a config with one of the architectures."""
+def check_decodable(model: Any, params: Any, task: str, *architectures: str) -> None:
+    """Raises ConfigError unless a model has one of the architectures, and params are plain."""
     config = getattr(model, "config", None) if isinstance(model, nn.Module) else None
-    if isinstance(config, ModelConfig) and config.architecture in architectures:
-        return
-    kinds = " or ".join(_KINDS[architecture] for architecture in architectures)
-    got = repr(model) if model is None or isinstance(model, type) else f"a {type(model).__name__}"
-    if isinstance(model, ModelConfig):
-        got += "; build a model from it, such as Decoder(config)"
-    raise ConfigError(
-        f"model: {task} needs {kinds}, got {got}; your own module needs a config, a ModelConfig "
-        f"with architecture {' or '.join(map(repr, architectures))}"
-    )
+    if not isinstance(config, ModelConfig) or config.architecture not in architectures:
+        kinds = " or ".join(_KINDS[architecture] for architecture in architectures)
+        is_kind = model is None or isinstance(model, type)
+        got = repr(model) if is_kind else f"a {type(model).__name__}"
+        if isinstance(model, ModelConfig):
+            got += "; build a model from it, such as Decoder(config)"
+        raise ConfigError(
+            f"model: {task} needs {kinds}, got {got}; your own module needs a config, a "
+            f"ModelConfig with architecture {' or '.join(map(repr, architectures))}"
+        )
+    if not isinstance(params, Mapping) or "params" in params:
+        got = str(list(params)) if isinstance(params, Mapping) else f"a {type(params).__name__}"
+        raise ConfigError(
+            f'params must be only the parameters, model.init(...)["params"], got {got}'
+        )
 
 
 def scans_layers(model: nn.Module) -> bool:
@@ -44,15 +49,6 @@ def scans_layers(model: nn.Module) -> bool:
     if model.config.has_cross_attention:
         return type(model) is EncoderDecoder
     return getattr(type(model), "hidden_states", None) is Transformer.hidden_states
-
-
-def check_params(params: Any) -> None:
-    """Raises ConfigError unless params are a model's parameters, without a key "params"."""
-    if not isinstance(params, Mapping) or "params" in params:
-        got = list(params) if isinstance(params, Mapping) else type(params).__name__
-        raise ConfigError(
-            f'params must be only the parameters, model.init(...)["params"], got {got}'
-        )
 
 
 def with_automatic_attention(model: nn.Module) -> nn.Module:

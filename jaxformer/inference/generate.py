@@ -10,10 +10,9 @@ from flax import linen as nn
 
 from jaxformer.config import SamplingConfig
 from jaxformer.errors import ConfigError, DataError
-from jaxformer.functional.checks import check_int, typed_key
+from jaxformer.functional.checks import check_int, check_rng, typed_key
 from jaxformer.inference.decodable import (
     check_decodable,
-    check_params,
     params_for_steps,
     with_automatic_attention,
 )
@@ -85,9 +84,9 @@ def generate_stream(
             targets, each including the start token.
         sources: token ids for the encoder, one source per prompt; only for an encoder-decoder.
         max_new_tokens: maximum number of new tokens per prompt.
-        rng: one PRNG key, new-style or raw, from which row i uses fold_in(rng, i); or keys `[B]`. A
-            row's tokens depend only on its own prompt, source and key; with longrope scaling, also
-            on the length of the longest prompt.
+        rng: PRNG key, new-style or raw; row i uses fold_in(rng, i). A row's tokens depend only on
+            its own prompt, source and key; with longrope scaling, also on the length of the longest
+            prompt.
         sampling: temperature, filters, penalty, and rules for n-grams and ends.
         stop_tokens: generation of a row stops after any of these. None is generated before
             sampling.min_length and sampling.min_new_tokens are reached.
@@ -103,11 +102,10 @@ def generate_stream(
             missing for an encoder-decoder; a stop token, a forbidden token, vocab_size or
             chunk_size is invalid.
         DataError: a prompt or a source is empty, has an unknown token, or is too long for the
-            context; their numbers differ; rng is not one key or one per prompt; or the model's
-            logits are NaN or infinite.
+            context; their numbers differ; or the model's logits are NaN or infinite.
+        ShapeError: rng is not one PRNG key.
     """
-    check_decodable(model, "generation", "decoder", "encoder_decoder")
-    check_params(params)
+    check_decodable(model, params, "generation", "decoder", "encoder_decoder")
     if not isinstance(sampling, SamplingConfig):
         raise ConfigError(f"sampling must be a SamplingConfig, got {sampling!r}")
     check_int("chunk_size", chunk_size, 1, 2**31 - 1)
@@ -122,7 +120,8 @@ def generate_stream(
         )
     lengths = check_prompts(model.config, prompts, max_new_tokens)
     encoder_inputs = _encoder_inputs(model, sources, len(prompts))
-    keys = _keys(rng, len(prompts))
+    check_rng("rng", rng)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(typed_key(rng), jnp.arange(len(prompts)))  # [B]
     capacity = round_up(max(lengths) + max_new_tokens, _LENGTH_STEP)
     model = with_automatic_attention(model)
     params = params_for_steps(model, params)
@@ -153,21 +152,6 @@ def generate_stream(
                 return
 
     return chunks()
-
-
-def _keys(rng: Any, num_rows: int) -> jax.Array:
-    """Checked PRNG keys `[B]` of the rows, of one key or one for each row."""
-    rng = typed_key(rng)
-    is_key = isinstance(rng, jax.Array) and jnp.issubdtype(rng.dtype, jax.dtypes.prng_key)
-    if not is_key or rng.shape not in ((), (num_rows,)):
-        got = f"{rng.dtype} of shape {rng.shape}" if isinstance(rng, jax.Array) else repr(rng)
-        raise DataError(
-            f"rng must be a key or {num_rows} of them, got {got}; make one with jax.random.key, "
-            "and more with jax.random.split"
-        )
-    if rng.ndim == 0:
-        rng = jax.vmap(jax.random.fold_in, (None, 0))(rng, jnp.arange(num_rows))
-    return rng
 
 
 def _min_new_tokens(sampling: SamplingConfig, lengths: list[int]) -> jax.Array | None:

@@ -18,7 +18,6 @@ from jaxformer.inference.beam_search import DEFAULT_SEARCH, beam_search
 from jaxformer.inference.beams import Beams
 from jaxformer.inference.decodable import (
     check_decodable,
-    check_params,
     decoder_states,
     empty_cache,
     encode,
@@ -118,8 +117,7 @@ def translate_stream(
             max_new_tokens does not fit the model; the model's logits are NaN or infinite; or a
             source has no translation, because every next token is ruled out.
     """
-    check_decodable(model, "translation", "encoder_decoder")
-    check_params(params)
+    check_decodable(model, params, "translation", "encoder_decoder")
     if not isinstance(search, BeamSearchConfig):
         raise ConfigError(
             f"search must be a BeamSearchConfig, got {search!r}; leave it out for the default"

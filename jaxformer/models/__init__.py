@@ -1,7 +1,6 @@
 """Complete models: decoder, encoder with its heads, and encoder-decoder."""
 
 from jaxformer.functional.taps import Taps
-from jaxformer.models.attention_map import AttentionMap
 from jaxformer.models.cache import init_cache
 from jaxformer.models.classifier import SequenceClassifier
 from jaxformer.models.contexts import AttentionFunctions
@@ -16,7 +15,6 @@ from jaxformer.models.transformer_inputs import TransformerInputs
 
 __all__ = [
     "AttentionFunctions",
-    "AttentionMap",
     "Decoder",
     "Encoder",
     "EncoderDecoder",

@@ -10,7 +10,7 @@ import jax
 
 from jaxformer.accelerators import Accelerator
 from jaxformer.errors import ConfigError
-from jaxformer.functional.attention.program import describe_choices, observed_choices
+from jaxformer.functional.attention.program import observed_choices
 from jaxformer.functional.platforms import compiling_for
 from jaxformer.hlo import parse_hlo
 from jaxformer.planning.collectives import Collective, read_collectives
@@ -18,6 +18,7 @@ from jaxformer.planning.settings import batch_rows
 from jaxformer.runs import TextModel
 from jaxformer.runs.weights.shapes import split_shapes, state_shapes
 from jaxformer.runs.weights.trials import run_recipe
+from jaxformer.training.attention_report import describe_choices
 from jaxformer.training.parallel import runner_on
 from jaxformer.training.trial import make_programs
 

@@ -119,7 +119,7 @@ def assert_scanned_equals_looped(
         looped: `looped(params, *inputs)` returns the same.
         params: pytree of the scanned model's float parameters, different in every layer.
         *inputs: arrays.
-        tolerance: relative to the largest element of each array of the loop.
+        tolerance: absolute, and relative to the largest element of each array of the loop.
 
     Raises:
         AssertionError: an output or gradient differs; the message names the output or parameter.
@@ -147,10 +147,11 @@ def assert_scanned_equals_looped(
 
     expected, got = outcome(looped), outcome(scanned)
     chex.assert_trees_all_equal_shapes_and_dtypes(got, expected)
-    largest = jax.tree.map(lambda array: np.abs(array).max(initial=1e-30), expected)
+    chex.assert_tree_all_finite((got, expected))
+    largest = jax.tree.map(lambda array: np.abs(array).max(initial=1), expected)
     got, expected = (jax.tree.map(np.divide, tree, largest) for tree in (got, expected))
     for name in ("output", "gradient"):
         chex.assert_trees_all_close(
             {name: got[name]}, {name: expected[name]}, rtol=0, atol=tolerance,
-            custom_message="scanned and looped layers differ, relative to the largest element",
+            custom_message="scanned and looped layers differ, over their largest element",
         )  # fmt: skip

@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 import jax
 
-from jaxformer.functional.attention.program import describe_choices, observed_choices
+from jaxformer.functional.attention.program import observed_choices
 from jaxformer.stopping import StopRequest
+from jaxformer.training.attention_report import describe_choices
 from jaxformer.training.data import ValidationBatches, batch_at, check_rows, joined_runs
 from jaxformer.training.evaluation import loss_sums
 from jaxformer.training.parallel import Runner, is_first_process, is_stop_reached

@@ -48,12 +48,12 @@ BASES = [
 ]
 SCALINGS = [
     ({"factor": 2.0}, "scaling", "must be a LinearScaling", "YarnScaling", "dict"),
-    (F.LinearScaling(0.5), "factor", "of LinearScaling", "at least 1", "got 0.5"),
+    (F.LinearScaling(0.0), "factor", "of LinearScaling", "must be positive", "got 0.0"),
     (F.LinearScaling(math.nan), "factor", "of LinearScaling", "finite", "got nan"),
     (F.LinearScaling(None), "factor", "of LinearScaling", "got None"),
     (F.LinearScaling(10**400), "factor"),
     (F.LinearScaling(Traced(2.0)), "factor", "under jit, make scaling a static argument"),
-    (LLAMA._replace(low_freq_factor=0.0), "low_freq_factor", "more than 0"),
+    (LLAMA._replace(low_freq_factor=0.0), "low_freq_factor", "must be positive"),
     (LLAMA._replace(low_freq_factor=4.0), "low_freq_factor",
      "of Llama3Scaling must be less than high_freq_factor", "4.0 and 4.0"),
     (YARN._replace(original_max_len=0), "original_max_len", "got 0"),
@@ -62,7 +62,7 @@ SCALINGS = [
     (YARN._replace(attention_factor=0.0), "attention_factor", "got 0.0"),
     (LONGROPE._replace(factors=(1.0,) * 7), "factors", "each of H/2 frequencies", "got 7 for 2"),
     (LONGROPE._replace(factors=[1.0]), "factors", "of LongropeScaling", "got [1.0]"),
-    (LONGROPE._replace(factors=(0.0, 1.0)), "factors", "more than 0", "got (0.0, 1.0)"),
+    (LONGROPE._replace(factors=(0.0, 1.0)), "factors", "must be positive", "got 0.0"),
 ]  # fmt: skip
 
 CALLS = {

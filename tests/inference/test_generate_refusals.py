@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from jaxformer.config import ModelConfig, SamplingConfig
-from jaxformer.errors import ConfigError, DataError
+from jaxformer.errors import ConfigError, DataError, ShapeError
 from jaxformer.inference import generate
 from jaxformer.models import Decoder
 
@@ -48,11 +48,10 @@ REFUSED = {
         ({"prompts": "ab"}, "prompts must be a list of lists of token ids, got 'ab'"),
         ({"max_new_tokens": 0}, "max_new_tokens must be a positive int, got 0"),
         ({"max_new_tokens": 2.5}, "max_new_tokens must be a positive int, got 2.5"),
-        ({"rng": None}, "rng must be a key or 1 of them, got None; make one"),
-        (
-            {"rng": np.int32([0, 1])},
-            r"rng must be a key or 1 of them, got array\(.*int32\); make one",
-        ),
+    ],
+    ShapeError: [
+        ({"rng": None}, r"rng must be one PRNG key, such as jax.random.key\(0\), got None"),
+        ({"rng": jax.random.split(jax.random.key(0))}, r"one PRNG key.* and shape \(2,\)"),
     ],
     ConfigError: [
         ({"stop_tokens": [1, VOCAB]}, r"stop_tokens\[1\] must be an int in 0 \.\. 12, got 13"),

@@ -106,8 +106,24 @@ def test_plain_scan_equals_its_loop():
         (lambda kernels, x: scanned(jax.lax.stop_gradient(kernels), x), "'gradient'"),
         (lambda kernels, x: jax.lax.scan(lambda x, k: (layer(x, k),) * 2, x, kernels), "tree"),
         (lambda kernels, x: scanned(kernels, x).astype(jnp.bfloat16), "dtype"),
+        (lambda kernels, x: scanned(kernels, x).at[0].set(jnp.nan), "finite"),
     ],
 )  # fmt: skip
 def test_scan_check_catches(broken, message):
     with pytest.raises(AssertionError, match=message):
         assert_scanned_equals_looped(broken, looped, KERNELS, X)
+
+
+def test_scan_check_knows_what_is_rounding():
+    """Of a softmax, the gradient of a shift is 0 but for rounding."""
+
+    def shifted(sign):
+        return lambda shift, x: jax.nn.softmax(x + shift + sign * 1e-7)
+
+    assert_scanned_equals_looped(shifted(1), shifted(-1), jnp.float32(0.3), X)
+
+
+def test_scan_check_refuses_what_is_not_finite():
+    both = lambda kernels, x: scanned(kernels, x) * jnp.inf  # noqa: E731
+    with pytest.raises(AssertionError, match="finite"):
+        assert_scanned_equals_looped(both, both, KERNELS, X)

@@ -5,8 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from jaxformer.models import AttentionMap
-from jaxformer.viz import attention_page
+from jaxformer.viz import AttentionMap, attention_page
 
 CHROMIUM = shutil.which("chromium")
 DRIVER = shutil.which("chromedriver")

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from jaxformer.errors import DataError, ShapeError
-from jaxformer.models import AttentionMap
-from jaxformer.viz import attention_page
+from jaxformer.viz import AttentionMap, attention_page
 
 
 def random_weights(*shape, seed=0):

@@ -4,8 +4,7 @@ import itertools
 
 import numpy as np
 
-from jaxformer.models import AttentionMap
-from jaxformer.viz import attention_page
+from jaxformer.viz import AttentionMap, attention_page
 from tests.viz.browsing import CROSS, HEADS, KEYS, assert_shows, needs_browser
 
 pytestmark = needs_browser

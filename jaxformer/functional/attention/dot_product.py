@@ -86,7 +86,7 @@ def dot_product_attention(
             a pair (array, one of these): both are added.
         mask: bool, True = attend; shaped like an array bias. Or a rule such as `Prefix`, which
             takes no T x S memory in chunked attention, and whose hidden blocks are skipped.
-        scale: factor of the scores, a number or float array of size 1; 1 / sqrt(H) when not given.
+        scale: factor of the scores, a number or an array of size 1; 1 / sqrt(H) when not given.
             A traced one multiplies the query.
         is_causal: whether query i, at position `query_offset + i`, attends only to keys at or
             before that position.

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Unpack
 
 import jax
 from jax.sharding import PartitionSpec
@@ -21,22 +21,6 @@ from jaxformer.functional.masks.parts import mask_parts
 from jaxformer.functional.sharding import automatic_axes
 
 
-@overload
-def sharded_attention(
-    query: Array, key: Array, value: Array, bias: Bias | None = ..., mask: AnyMask | None = ...,
-    *, batch_axes: str | tuple[str, ...] = ..., head_axes: str | tuple[str, ...] = ...,
-    return_residual: Literal[False] = ..., **options: Unpack[AttentionKeywords],
-) -> jax.Array: ...  # fmt: skip
-
-
-@overload
-def sharded_attention(
-    query: Array, key: Array, value: Array, bias: Bias | None = ..., mask: AnyMask | None = ...,
-    *, batch_axes: str | tuple[str, ...] = ..., head_axes: str | tuple[str, ...] = ...,
-    return_residual: Literal[True], **options: Unpack[AttentionKeywords],
-) -> tuple[jax.Array, jax.Array]: ...  # fmt: skip
-
-
 def sharded_attention(
     query: Array,
     key: Array,
@@ -48,7 +32,7 @@ def sharded_attention(
     head_axes: str | tuple[str, ...] = (),
     return_residual: bool = False,
     **options: Unpack[AttentionKeywords],
-) -> jax.Array | tuple[jax.Array, jax.Array]:
+) -> Any:
     """`dot_product_attention` of global arrays, where each device computes its rows and heads.
 
     For `jax.jit` with a mesh: jit splits dense and chunked attention itself, but no Pallas kernel,

@@ -105,8 +105,8 @@ def compute_experts(
 
 def _grouped_products(experts: Experts, x: jax.Array) -> dict[str, Callable[..., jax.Array]]:
     """The grouped matrix product of each platform that has one for this call."""
-    # jit cannot split one over devices, ragged_dot knows no explicit axes, and the caller's
-    # `dot_general` has none.
+    # jit cannot split one over devices, ragged_dot knows no explicit axes, and a `dot_general` of
+    # the caller's computes single products.
     axis_types = jax.sharding.get_abstract_mesh().axis_types
     is_explicit = has_explicit_axes(x) or AxisType.Explicit in axis_types
     if experts.products.dot_general is not None or is_explicit or not is_one_device():
@@ -209,7 +209,7 @@ def compute_in_buckets(
     capacity = max(1, min(capacity, x.shape[0]))
     choices = sort_choices(chosen, num_experts)
     fits = choices.rank < capacity  # first choices precede second ones, earlier tokens later ones
-    is_dropped = ~fits & (choices.experts < num_experts)  # expert E is none
+    is_dropped = ~fits & (choices.experts < num_experts)  # E is no expert
     groups = jnp.arange(num_experts)
     ranks = jnp.broadcast_to(jnp.arange(capacity), (num_experts, capacity))  # [E, C]
     fitting = choices._replace(experts=jnp.where(fits, choices.experts, num_experts))

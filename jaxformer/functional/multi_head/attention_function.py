@@ -182,6 +182,8 @@ def _check_signature(
     attention_fn: AttentionFunction, call: AttentionCall, keywords: dict[str, Any]
 ) -> None:
     """Raises ConfigError if a user's attention function does not take the arguments of a call."""
+    if not callable(attention_fn):
+        raise ConfigError(f"attention_fn must be a function, got {attention_fn!r}")
     try:
         inspect.signature(attention_fn).bind(*call[:3], **keywords)
     except TypeError as error:

@@ -135,7 +135,7 @@ class KVCache(NamedTuple):
             value: float `[B, T, K, Hv]`.
             num_tokens: int `[B]`, how many of the T tokens to append to each row, from the first;
                 all when not given.
-            in_order: as in `WindowCache.extend`; keys of this cache are in order in any case.
+            in_order: whether keys must be in order of position, as those of this cache always are.
 
         Returns:
             Keys and values that the new tokens attend to: the new ones alone, if the cache is known

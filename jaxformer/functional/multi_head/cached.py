@@ -88,10 +88,11 @@ def with_cached_keys(
     in_order: bool,  # whether keys must be in order of position; a ring is out of order
 ) -> tuple[AttentionCall, Cache]:
     """The call with the keys that new tokens attend to, and the cache with the new ones."""
-    # 1. Append the tokens; mask and bias go by positions, so they need the keys in their order.
+    # 1. Append the tokens. Masks, biases and segments go by positions: with one, keys are in order.
     if cache.is_empty:
         call = _to_new_tokens(call, cache)
-    in_order = in_order or call.mask is not None or call.bias is not None
+    by_position = call.mask, call.bias, call.options.get("key_value_segment_ids")
+    in_order = in_order or any(array is not None for array in by_position)
     keys, longer = cache.extend(call.key, call.value, num_tokens, in_order=in_order)
     # 2. The mask of these keys.
     mask = call.mask

@@ -80,9 +80,9 @@ class WindowCache(NamedTuple):
         Arguments and errors are those of `KVCache.extend`, but no row can overflow, and a traced
         num_tokens beyond T counts as T.
 
-        Keys are in order of position, `[B, W + T, K, H]`, with the first query at slot W; without
-        `in_order`, a single token attends to the ring as it is, by the mask alone. Keys of a cache
-        that is known to be empty are the new ones.
+        Keys are in order of position, `[B, W + T, K, H]`, with the first query at slot W. If they
+        need not be `in_order`, a single token attends to the ring as it is, by the mask alone. Keys
+        of a cache that is known to be empty are the new ones.
         """
         has_unequal_rows = num_tokens is not None
         num_new = key.shape[1]
@@ -99,7 +99,8 @@ class WindowCache(NamedTuple):
                 for old, new in zip(self.keys_and_values, (key, value), strict=True)
             )
             is_written = (positions >= 0)[:, None, None]  # [B, 1, 1, W + T]
-        index = (self._positions(lengths) - positions[:, :1]).clip(0)  # [B, W + 1]
+        first = (self.lengths - num_old)[:, None]  # position of the first of the keys
+        index = (self._positions(lengths) - first).clip(0)  # [B, W + 1]
 
         def write(buffer: jax.Array, joined: jax.Array) -> jax.Array:
             block = swap_heads(_take_slots(joined, index).astype(buffer.dtype))

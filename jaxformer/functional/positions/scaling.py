@@ -6,9 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxformer.errors import ConfigError
-from jaxformer.functional.checks import is_int
-
-_LARGEST = float(np.finfo(np.float32).max)  # also bounds ints, which may not fit a float
+from jaxformer.functional.checks import static_number
 
 
 class LinearScaling(NamedTuple):
@@ -174,23 +172,17 @@ def _check_fields(scaling: RotaryScaling) -> None:
             "scaling must be a LinearScaling, Llama3Scaling, YarnScaling, LongropeScaling or None, "
             f"got {type(scaling).__name__}"
         )
-    values = scaling._asdict()
+    values, kind = scaling._asdict(), type(scaling).__name__
     for name, value in values.items():
-        is_left_out = value is None and scaling._field_defaults.get(name, 0) is None
-        if is_left_out or name == "truncate":
+        may_be_none = name in scaling._field_defaults
+        if name == "truncate" or (value is None and may_be_none):
             continue
-        least = 1 if name == "factor" else 0
-        numbers = value if isinstance(value, tuple) else (value,)
-        are_numbers = all(is_int(n) or isinstance(n, float | np.floating) for n in numbers)
-        if not are_numbers or not all(n >= least and 0 < n <= _LARGEST for n in numbers):
-            raise ConfigError(
-                f"{name} of {type(scaling).__name__} must be finite and "
-                f"{'at least 1' if least else 'more than 0'}, got {value!r}; under jit, make "
-                "scaling a static argument"
-            )
+        for number in value if isinstance(value, tuple) else (value,):
+            remedy = "under jit, make scaling a static argument"
+            static_number(f"{name} of {kind}", number, positive=True, remedy=remedy)
     for lower, upper in (("low_freq_factor", "high_freq_factor"), ("beta_slow", "beta_fast")):
         if lower in values and values[lower] >= values[upper]:
             raise ConfigError(
-                f"{lower} of {type(scaling).__name__} must be less than {upper}, got "
-                f"{values[lower]} and {values[upper]}"
+                f"{lower} of {kind} must be less than {upper}, got {values[lower]} and "
+                f"{values[upper]}"
             )

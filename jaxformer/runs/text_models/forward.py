@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from jaxformer.models import AttentionMap
 from jaxformer.text import IGNORE, Tokenizer
 from jaxformer.text.store.arrays import ExampleArrays, RaggedArray, example_length
+from jaxformer.viz import AttentionMap
 
 _ROWS = 32  # texts at a time
 _SHORTEST = 16  # tokens; shorter rows are padded to this

@@ -14,7 +14,7 @@ from jaxformer.errors import ConfigError, DataError
 from jaxformer.inference import generate_stream, token_ids
 from jaxformer.interop import HuggingFaceChatTemplate, HuggingFaceModel
 from jaxformer.interop.generation_config import require_supported
-from jaxformer.models import AttentionMap, Decoder
+from jaxformer.models import Decoder
 from jaxformer.runs.data.prepare import encode_each
 from jaxformer.runs.text_models.forward import (
     LogLikelihood,
@@ -26,6 +26,7 @@ from jaxformer.runs.text_models.forward import (
 from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.storage import read_json, write_json
 from jaxformer.text import IGNORE
+from jaxformer.viz import AttentionMap
 
 CONTINUES = "to continue text: jaxformer generate {} TEXT"
 ANSWERS = "to have messages answered: jaxformer generate {} MESSAGE --chat"

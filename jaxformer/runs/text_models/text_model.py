@@ -17,7 +17,6 @@ from jaxformer import text
 from jaxformer.config import ExperimentConfig
 from jaxformer.errors import ConfigError, DataError
 from jaxformer.interop import HuggingFaceModel, SpecialTokens
-from jaxformer.models import AttentionMap
 from jaxformer.runs.data.prepare import (
     encode_each,
     with_most_tokens,
@@ -34,6 +33,7 @@ from jaxformer.runs.text_models.forward import (
 from jaxformer.training import Evaluation, SingleRunner, language_model_loss
 from jaxformer.training.losses import LossFunction
 from jaxformer.training.parallel import Runner
+from jaxformer.viz import AttentionMap
 
 Model = TypeVar("Model", bound="TextModel")
 

@@ -17,7 +17,7 @@ from jaxformer.errors import ConfigError, DataError
 from jaxformer.inference import Hypothesis, translate_stream
 from jaxformer.interop import HuggingFaceModel
 from jaxformer.interop.generation_config import require_supported
-from jaxformer.models import AttentionMap, EncoderDecoder
+from jaxformer.models import EncoderDecoder
 from jaxformer.runs.data.prepare import encode_each
 from jaxformer.runs.text_models.forward import (
     LogLikelihood,
@@ -30,6 +30,7 @@ from jaxformer.runs.text_models.text_model import TextModel
 from jaxformer.text.tables.pairs import around_source, require_end_of_text
 from jaxformer.text.translation_scores import exact_matches, translation_scores
 from jaxformer.training import Evaluation
+from jaxformer.viz import AttentionMap
 
 _MOST = 5000  # validation pairs translated in an evaluation
 

@@ -201,5 +201,7 @@ def test_scale_may_be_an_array_and_learned(implementation):
         cases.assert_close(value, total(0.3), 1e-6)
         step = 1e-2
         cases.assert_close(slope.sum(), (total(0.3 + step) - total(0.3 - step)) / (2 * step), 1e-3)
-    with pytest.raises(ConfigError, match=r"an array of one, .*int32"):
-        jax.jit(total)(jnp.int32(1))
+    for attend_total in (total, jax.jit(total)):
+        cases.assert_close(attend_total(jnp.int32(2)), total(2.0), 1e-6)
+    with pytest.raises(ConfigError, match=r"an array of one, .*float32\[2\]"):
+        jax.jit(total)(jnp.ones(2))

@@ -126,10 +126,22 @@ RING_BIASES = {
 }
 
 
-@pytest.mark.parametrize("name", RING_BIASES)
+def test_no_tokens_leave_a_window_cache_empty():
+    none = jnp.zeros((B, 0, K, H)), jnp.zeros((B, 0, K, V))
+    for cache in (empty(), empty().extend(*numbered([0, 0], 2))[1]):
+        keys, same = cache.extend(*none)
+        chex.assert_trees_all_equal(same, cache)
+        chex.assert_shape(keys.key, (B, 0 if cache.is_empty else WINDOW, K, H))
+
+
+@pytest.mark.parametrize("name", [*RING_BIASES, "segments"])
 def test_a_ring_is_read_in_place_as_if_its_keys_were_in_order(name):
     params, x = float32(random_params(0)), float32(normal(1, B, T, D))
-    bias, mask = jax.tree.map(jnp.asarray, RING_BIASES[name]())
+    bias, mask = jax.tree.map(jnp.asarray, RING_BIASES.get(name, RING_BIASES["none"])())
+    segments = {}
+    if name == "segments":  # of the keys in order of position
+        ids = np.broadcast_to(np.arange(WINDOW + 1) > 0, (B, WINDOW + 1)).astype(int)
+        segments = {"query_segment_ids": ids[:, -1:], "key_value_segment_ids": ids}
     _, cache, _ = step(params, x[:, :5], empty(), np.array([5, 2]))
 
     caches = cache, cache
@@ -138,7 +150,7 @@ def test_a_ring_is_read_in_place_as_if_its_keys_were_in_order(name):
     def decode(token, cache, num_tokens, return_weights):
         return F.multi_head_attention(
             params, token, bias=bias, mask=mask, is_causal=True, local_window_size=(WINDOW, 0),
-            cache=cache, num_tokens=num_tokens, return_weights=return_weights, **HEADS,
+            cache=cache, num_tokens=num_tokens, return_weights=return_weights, **segments, **HEADS,
         )  # fmt: skip
 
     for t in range(2 * WINDOW):
