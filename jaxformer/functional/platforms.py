@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import jax
 
-OTHERS = "rocm"
+FALLBACK = "rocm"
 """Any platform without its own entry in `PLATFORMS`."""
 
-PLATFORMS = ("cpu", "cuda", "tpu", OTHERS)
+PLATFORMS = ("cpu", "cuda", "tpu", FALLBACK)
 
 Result = TypeVar("Result")
 
@@ -41,6 +41,6 @@ def by_platform(functions: Mapping[str, Callable[[], Result]]) -> Result:
     """Calls the function for the platform that the program is compiled for, one of `PLATFORMS`."""
     # That may not be the default backend's: with `jax.export`, or for the devices of the arrays.
     # All functions are traced, and all but one are dropped during lowering.
-    default = functions[OTHERS]
+    default = functions[FALLBACK]
     specific = {name: function for name, function in functions.items() if function is not default}
     return jax.lax.platform_dependent(default=default, **specific) if specific else default()

@@ -261,6 +261,11 @@ class Decoder(Transformer):
         super().setup()
 
     def __call__(self, tokens: jax.Array, **inputs: Unpack[TransformerInputs]) -> TransformerOutput:
-        """Logits `[B, T, V]` of the next tokens; arguments are those of `hidden_states`."""
+        """Logits `[B, T, V]` of the next token at every position.
+
+        Args:
+            tokens: integer `[B, T]`.
+            **inputs: as in `TransformerInputs`.
+        """
         output = self.hidden_states(tokens, **inputs)
         return output._replace(logits=self.logits(output.hidden))

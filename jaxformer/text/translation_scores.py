@@ -9,7 +9,7 @@ from jaxformer.text.tables.table import require_same_length
 
 # Scripts that 13a cannot split into words. Japanese has Chinese characters beside its kana.
 _CHINESE = re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-_OTHERS = re.compile(  # kana, Korean, and the scripts from Thai to Khmer
+_OTHER_SCRIPTS = re.compile(  # kana, Korean, and the scripts from Thai to Khmer
     "[\u3040-\u30ff\uac00-\ud7af\u1100-\u11ff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"
 )
 _SHARE = 0.1  # of the characters, from which on a script decides
@@ -62,6 +62,6 @@ def _tokenizer_of(references: Sequence[str]) -> str:
     """Name of sacrebleu's tokenizer for the script of the references."""
     text = "".join(references)
     least = _SHARE * len(text)
-    if len(_OTHERS.findall(text)) >= least:
+    if len(_OTHER_SCRIPTS.findall(text)) >= least:
         return "char"
     return "zh" if len(_CHINESE.findall(text)) >= least else "13a"

@@ -131,7 +131,7 @@ def test_dtypes_are_taken_as_numpy_and_jax_have_them(dtype, name):
 
 
 # Values of other types than numbers, strings and bools: a config, what is wrong, and the message.
-OTHERS = [
+OTHER_TYPES = [
     (DataConfig, {"paths": "a.txt"}, "paths must be a tuple whose items are each a string, "
      "got paths='a.txt'; write (ITEM,)"),
     (DataConfig, {"mixture": ("web",)}, "items are each MixtureSourceConfig"),
@@ -148,7 +148,7 @@ OTHERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("row", OTHERS, ids=lambda row: f"{row[0].__name__}-{row[2]}")
+@pytest.mark.parametrize("row", OTHER_TYPES, ids=lambda row: f"{row[0].__name__}-{row[2]}")
 def test_values_of_other_types_are_refused(row):
     make, changes, message = row
     assert_refused(functools.partial(make, **changes), [message])

@@ -46,7 +46,7 @@ _FUNCTIONS: dict[ImplementationName, Callable[..., Any]] = {
 _MIN_CHUNKED_QUERIES = 65  # Blocks have at least 64, so fewer are all in one.
 # Up to this many weights, dense attention is at least as fast as chunked. Measured on CPU;
 # elsewhere it is 1 GiB in float32, which a device holds easily.
-_MAX_DENSE_WEIGHTS = {"cpu": 2**22, platforms.OTHERS: 2**28}
+_MAX_DENSE_WEIGHTS = {"cpu": 2**22, platforms.FALLBACK: 2**28}
 # Beyond this many weights (16 MiB in float32) dense attention reads and writes them in a TPU's HBM.
 _MIN_SPLASH_WEIGHTS = 2**22
 _MIN_SPLASH_QUERIES = 128  # Splash pads fewer to this.
@@ -189,7 +189,7 @@ def _why_not_auto_splash(inputs: AttentionInputs, platform: str, count: int) -> 
 def tuned_for(platform: str) -> str:
     """Platform for whose speed dense or chunked attention is chosen and cut into blocks."""
     # A CPU beside an accelerator runs the accelerator's program, so that only that is traced.
-    return "cpu" if platform == platforms.default_platform() == "cpu" else platforms.OTHERS
+    return "cpu" if platform == platforms.default_platform() == "cpu" else platforms.FALLBACK
 
 
 _observed: contextvars.ContextVar[list[Choice] | None] = contextvars.ContextVar(

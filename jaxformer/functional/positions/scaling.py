@@ -10,7 +10,7 @@ from jaxformer.functional.checks import static_number
 
 
 class LinearScaling(NamedTuple):
-    """Position interpolation: divides every frequency by the same factor, at least 1.
+    """Position interpolation: divides every frequency by the same factor.
 
     References:
         Chen et al., "Extending Context Window of Large Language Models via Positional
